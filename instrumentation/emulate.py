@@ -1,0 +1,91 @@
+"""How can eight ranks run faithfully on two cores? Their layers sleep instead of computing.
+
+The model, the schedules and the communication stay real, only at toy size; every layer additionally sleeps T in forward,
+T on the path of the input gradient and T on the path of the weight gradient. The two are separate autograd nodes, so a
+schedule that splits backward into I and W really defers the second. One node with both would run twice, once in each.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import record_function
+
+from instrumentation.config import RunConfig
+from instrumentation.model import Decoder
+from tracekit.vocabulary import EMULATED_COMPUTE
+
+
+def sleep(seconds: float) -> None:
+    """Compute, emulated: sleep inside a range that the analysis counts as compute."""
+    with record_function(EMULATED_COMPUTE):
+        time.sleep(seconds)
+
+
+class InputPath(torch.autograd.Function):
+    """Identity on the hidden states that sleeps in forward and again when the gradient of the input passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
+        """Sleep, and hand x on."""
+        ctx.seconds = seconds
+        sleep(seconds)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Sleep, and hand the gradient on."""
+        sleep(ctx.seconds)
+        return gradient, None
+
+
+class WeightPath(torch.autograd.Function):
+    """Identity on a weight that sleeps when the weight's gradient is computed."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, seconds: float) -> Tensor:
+        """Hand the weight on."""
+        ctx.seconds = seconds
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Sleep; the gradient is zero so that the weight never changes."""
+        sleep(ctx.seconds)
+        return torch.zeros_like(gradient), None
+
+
+class EmulatedCompute(nn.Module):
+    """Adds nothing to x but time.
+
+    Args:
+        seconds: time of one layer's forward, and of each half of its backward.
+    """
+
+    def __init__(self, seconds: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.weight = nn.Parameter(torch.zeros(1, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of any shape; returned equal."""
+        return InputPath.apply(x, self.seconds) + WeightPath.apply(self.weight, self.seconds)
+
+
+def layer_seconds(config: RunConfig) -> float:
+    """Time that one layer sleeps: a rank's share of the layers takes ``emulate_compute_ns``, virtual stages or not."""
+    return (config.emulate_compute_ns or 0) / 1e9 * config.pp / config.layers
+
+
+def emulate(model: Decoder, config: RunConfig) -> None:
+    """Let every layer of the model sleep, as its first act; nothing where the run is not emulated.
+
+    It comes first in the layer so that recomputation, which stops early once it has what it needs, sleeps again.
+    """
+    if config.emulate_compute_ns is None:
+        return
+    for layer in model.layers.values():
+        layer.before = EmulatedCompute(layer_seconds(config), getattr(torch, config.dtype))

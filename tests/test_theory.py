@@ -1,0 +1,152 @@
+"""Do the closed forms give the published numbers?"""
+
+from __future__ import annotations
+
+import pytest
+
+from tracekit import theory
+
+# heads, hidden, layers, tensor, pipeline, gpus, global batch, microbatch: arXiv 2205.05198 Table 3; s 2048, V 51200.
+CASES = {
+    "22B": (64, 6144, 48, 8, 1, 8, 4, 4),
+    "175B": (96, 12288, 96, 8, 8, 64, 64, 1),
+    "530B": (128, 20480, 105, 8, 35, 280, 280, 1),
+    "1T": (160, 25600, 128, 8, 64, 512, 512, 1),
+}
+# none, tensor, + sequence, tensor + selective, + sequence + selective, full: bytes per layer by Table 2.
+PER_LAYER = {
+    "22B": (7079985152, 1325400064, 884998144, 654311424, 213909504, 100663296),
+    "175B": (2868903936, 578813952, 358612992, 327155712, 106954752, 50331648),
+    "530B": (4110417920, 880803840, 513802240, 545259520, 178257920, 83886080),
+    "1T": (5138022400, 1101004800, 642252800, 681574400, 222822400, 104857600),
+}
+# seconds per iteration with the present work, MFU and HFU in percent: arXiv 2205.05198 Table 5 (A100, 312e12).
+TABLE_5 = {"22B": (1.10, 41.5, 43.7), "175B": (13.75, 51.4, 52.8), "530B": (37.83, 56.0, 57.0), "1T": (71.49, 56.3, 57.0)}
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_activation_bytes_are_those_of_table_2(model: str) -> None:
+    a, h, _, t, _, _, _, b = CASES[model]
+    ways = (
+        {},
+        {"t": t},
+        {"t": t, "sequence_parallel": True},
+        {"t": t, "recompute": "selective:core_attention"},
+        {"t": t, "sequence_parallel": True, "recompute": "selective:core_attention"},
+        {"t": t, "recompute": "full"},
+    )
+    assert tuple(theory.activation_bytes_per_layer(2048, b, h, a, **way) for way in ways) == PER_LAYER[model]
+
+
+def test_flash_attention_keeps_what_selective_recomputation_keeps() -> None:
+    flash = theory.activation_bytes_per_layer(2048, 1, 4096, 32, t=4, flash=True)
+    assert flash == theory.activation_bytes_per_layer(2048, 1, 4096, 32, t=4, recompute="selective:core_attention") == 16 * 2048 * 4096
+
+
+def test_without_dropout_in_fp32_no_mask_is_counted() -> None:
+    # 16 tensors of sbh (4 inputs outside, q k v, projection's input, twice 4h) and one softmax output of abss, 4 bytes each
+    assert theory.activation_bytes_per_layer(8, 2, 16, 4, dtype_bytes=4, dropout=False) == 4 * (16 * 8 * 2 * 16 + 4 * 2 * 8 * 8)
+
+
+def test_sequence_parallelism_that_keeps_gathered_inputs_costs_more() -> None:
+    def held(regather: bool) -> int:
+        got = theory.activation_bytes_per_layer(8, 2, 16, 4, t=2, sequence_parallel=True, regather=regather)
+        assert got is not None
+        return got
+
+    assert held(False) - held(True) == 2 * 2 * (8 * 2 * 16) // 2
+
+
+@pytest.mark.parametrize("recompute", ["selective:op", "sqrt", "unheard_of"])
+def test_no_closed_form_is_none(recompute: str) -> None:
+    assert theory.activation_bytes_per_layer(8, 2, 16, 4, recompute=recompute) is None
+
+
+def test_output_layer_keeps_logits_in_fp32() -> None:
+    assert theory.output_activation_bytes(8, 2, 16, 100) == 4 * 8 * 2 * 16 + 4 * 8 * 2 * 100  # 4sbh(1 + V/h)
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_flops_reproduce_mfu_and_hfu(model: str) -> None:
+    _, h, layers, _, _, gpus, batch, _ = CASES[model]
+    seconds, mfu, hfu = TABLE_5[model]
+    model_ = theory.model_flops(batch, layers, 2048, h, 51200)
+    hardware = theory.hardware_flops(batch, layers, 2048, h, 51200, "selective:core_attention")
+    assert hardware is not None
+    got = [theory.flops_utilization(x, seconds, gpus, 312e12) for x in (model_, hardware)]
+    assert [100 * (x or 0) for x in got] == pytest.approx([mfu, hfu], abs=0.25)
+
+
+def test_full_recomputation_runs_a_third_more() -> None:
+    got = theory.hardware_flops(1, 1000, 2048, 4096, 0, "full")
+    assert got == pytest.approx(4 / 3 * theory.model_flops(1, 1000, 2048, 4096, 0))
+    assert theory.recompute_overhead_theory("full") == pytest.approx(1 / 3)
+    assert theory.recompute_overhead_theory("selective:op") is None
+    # 4bs^2h over 72bsh^2 + 12bs^2h, s = 6h: 4 / (12 + 12) of it
+    assert theory.recompute_overhead_theory("selective:core_attention", s=6, h=1) == pytest.approx(24 / (72 + 72))
+
+
+@pytest.mark.parametrize(
+    ("kind", "nbytes", "n", "microseconds", "algbw", "busbw"),
+    [  # NCCL Inspector's README; the reduce-scatter's size is per rank, so times n
+        ("all_reduce", 17179869184, 8, 61974, 277.210914, 485.119099),
+        ("reduce_scatter", 8 * 2147483648, 8, 41057, 418.439467, 366.134533),
+    ],
+)
+def test_busbw_of_nccl_inspectors_examples(kind: str, nbytes: int, n: int, microseconds: int, algbw: float, busbw: float) -> None:
+    factor = theory.busbw_factor(kind, n)
+    assert factor is not None
+    assert nbytes / (microseconds * 1e3) == pytest.approx(algbw, rel=1e-6)
+    assert nbytes / (microseconds * 1e3) * factor == pytest.approx(busbw, rel=1e-6)
+
+
+def test_a_gather_and_a_scatter_send_what_an_all_reduce_sends() -> None:
+    parts = [theory.wire_bytes(kind, 4096, 4) for kind in ("all_gather", "reduce_scatter")]
+    assert parts == [3072, 3072] and theory.wire_bytes("all_reduce", 4096, 4) == 6144
+    assert theory.wire_bytes("barrier", 0, 4) is None and theory.busbw_factor("all_reduce", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kwargs", "over_ideal", "ratio"),
+    [
+        ("gpipe", {}, 3 / 8, 3 / 11),
+        ("1f1b", {}, 3 / 8, 3 / 11),
+        ("interleaved_1f1b", {"v": 2}, 3 / 16, 3 / 19),
+        ("looped_bfs", {"v": 2}, 3 / 16, 3 / 19),
+        ("zb_h1", {}, 1 / 8, 1 / 9),  # a third of 1F1B's when F = I = W
+        ("zb_h2", {}, 0.0, 0.0),
+        ("zb_h1", {"f": 18.522, "i": 18.086, "w": 9.337}, 3 * 27.271 / (8 * 45.945), None),
+        ("zbv", {}, None, None),
+    ],
+)
+def test_bubbles(schedule: str, kwargs: dict[str, float], over_ideal: float | None, ratio: float | None) -> None:
+    assert theory.bubble_over_ideal(schedule, 4, 8, **kwargs) == (None if over_ideal is None else pytest.approx(over_ideal))
+    if ratio is not None or over_ideal is None:
+        assert theory.bubble_ratio(schedule, 4, 8, **kwargs) == (None if ratio is None else pytest.approx(ratio))
+
+
+def test_in_flight_microbatches() -> None:
+    assert [theory.in_flight_microbatches("gpipe", s, 4, 8) for s in range(4)] == [8, 8, 8, 8]
+    assert [theory.in_flight_microbatches("1f1b", s, 4, 2) for s in range(4)] == [2, 2, 2, 1]
+    assert [theory.in_flight_microbatches("zb_h2", s, 4, 8) for s in range(4)] == [7, 7, 7, 7]
+    # rank 0 of p = 4, v = 2: pv + p - 1 = 11 forwards before the first backward: chunk 0 twice 4 less 1, chunk 1 four
+    assert [theory.in_flight_microbatches("interleaved_1f1b", s, 4, 8, 2) for s in (0, 4)] == [7, 4]
+    assert theory.in_flight_microbatches("dualpipev", 0, 4, 8) is None and theory.in_flight_microbatches("1f1b", 4, 4, 8) is None
+
+
+def test_model_state() -> None:
+    whole, split = theory.layer_parameters(1024), theory.layer_parameters(1024, t=2)
+    assert whole == 12 * 1024**2 + 13 * 1024 and split == (12 * 1024**2 + 7 * 1024) // 2 + 6 * 1024
+    assert theory.state_bytes(1000, "adamw", 4, shards=4) == (1000, 1000, 2000)
+    assert theory.state_bytes(1000, "sgd", 4) == (4000, 4000, 0)
+    assert theory.state_bytes(1000, "adamw", 4, shards=4, zero_stage=1) == (4000, 4000, 2000)
+    assert theory.state_bytes(1000, "muon") is None
+
+
+def test_sqrt_checkpoints_cover_every_layer() -> None:
+    for layers in range(1, 200):
+        got = theory.sqrt_checkpoints(layers)
+        assert got is not None
+        count, length = got
+        assert (count - 1) * length < layers <= count * length
+        assert abs(count - layers**0.5) <= 1.5

@@ -1,0 +1,155 @@
+"""What do these traces say? ``analyze(paths)`` reads, joins and measures; the Analysis is what every use shares."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit.ingest import Progress, ingest
+from tracekit.job.assemble import build
+from tracekit.job.base import Job
+from tracekit.metrics import METRICS, Metric, Result
+from tracekit.schema import REPORT_SCHEMA
+from tracekit.vocabulary import Severity
+
+
+def analyze(paths: str | Path | Sequence[str | Path], *, workers: int | None = None, progress: Progress | None = None) -> Analysis:
+    """Analyse the traces of one job.
+
+    Args:
+        paths: a run directory, trace files, or folders that hold them; all of one job.
+        workers: processes to read with; None picks by the size of the input.
+        progress: called as ``progress(done, total, what)`` after each rank.
+
+    Returns:
+        The analysis; metrics are computed when they are first asked for.
+
+    Raises:
+        InputError: a path is missing, no trace, or damaged.
+
+    Example:
+        >>> report = analyze("runs/tp").to_dict()  # doctest: +SKIP
+        >>> report["metrics"]["collectives"]["summary"]  # doctest: +SKIP
+    """
+    listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    return Analysis(build(ingest(listed, workers=workers, progress=progress)))
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The metrics of one job, computed once each.
+
+    Attributes:
+        job: what is known of all ranks.
+    """
+
+    job: Job
+    _results: dict[str, Result] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Every metric there is, in the order of the report."""
+        return METRICS
+
+    def result(self, name: str) -> Result:
+        """A metric's answer.
+
+        Raises:
+            KeyError: there is no metric of that name.
+        """
+        if name not in self._results:
+            metric = next((m for m in METRICS if m.name == name), None)
+            if metric is None:
+                raise KeyError(f"no metric {name!r}; there are {', '.join(m.name for m in METRICS)}")
+            self._results[name] = metric.compute(self.job)
+        return self._results[name]
+
+    def health(self) -> dict[str, Any]:
+        """Verdict and findings; comes before any number.
+
+        ``unusable`` when an error stands, ``warnings`` when only warnings do, else ``ok``.
+        """
+        own = self.job.table("findings")
+        rows = records(own.drop(columns=["capture"])) + [dict(f) for f in self.job.findings]
+        order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
+        rows = sorted(({**dict.fromkeys(("code", "severity", "message", "file", "rank", "offset", "count")), **r} for r in rows), key=lambda r: order.index(r["severity"]))
+        worst = {r["severity"] for r in rows}
+        verdict = "unusable" if Severity.ERROR in worst else "warnings" if Severity.WARNING in worst else "ok"
+        return {"verdict": verdict, "findings": rows}
+
+    def run(self) -> dict[str, Any]:
+        """What ran: ranks, world size, backend, device, mesh, steps, sources, and ``run.json`` where there is one."""
+        metas = [facts.meta for facts in self.job.ranks.values()]
+        steps = self.job.table("steps")
+        return {
+            "ranks": sorted({rank for rank, _ in self.job.ranks}),
+            "captures": sorted({capture for _, capture in self.job.ranks}),
+            "world_size": self.job.world_size,
+            "backend": next((m.backend for m in metas if m.backend), None),
+            "device": next((m.device_type for m in metas), None),
+            "device_names": sorted({name for m in metas for name in m.device_names}),
+            "mesh": dict(self.job.mesh),
+            "steps": sorted({int(s) for s in steps["step"]}),
+            "emulated": self.job.emulated,
+            "source": [m.files[0] for m in metas if m.files],
+            "config": plain(dict(self.job.run)),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report document (schema ``tracekit.report/1``): only str, int, float, bool, None, lists and dicts."""
+        from tracekit import __version__
+
+        metrics = {}
+        for metric in METRICS:
+            result = self.result(metric.name)
+            metrics[metric.name] = {
+                "title": metric.title,
+                "question": metric.question,
+                "definition": metric.definition,
+                "available": result.available,
+                "reason": result.reason,
+                "notes": list(result.notes),
+                "summary": plain(dict(result.summary)),
+                "tables": {name: records(table) for name, table in result.tables.items()},
+            }
+        return {"schema": REPORT_SCHEMA, "tracekit": __version__, "health": plain(self.health()), "run": self.run(), "metrics": metrics}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The report document as strict JSON (no NaN, no Infinity)."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a frame as plain dicts; every kind of null becomes None."""
+    columns = {name: _plain_column(table[name]) for name in table.columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else []
+
+
+def _plain_column(column: pd.Series[Any]) -> list[Any]:
+    if column.dtype.kind in "iub" and not isinstance(column.dtype, pd.api.extensions.ExtensionDtype):
+        return list(column.tolist())
+    return [plain(v) for v in column.astype(object).tolist()]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it; NaN, NaT and NA become None."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
+        return [plain(v) for v in value]
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    return str(value)

@@ -1,0 +1,213 @@
+"""Which blocks of memory lived from when to when, and what was each for?
+
+A block is one allocation: made by a positive memory event, ended by the next event at its address. What it was for
+is told by where it was made, where it was freed and what came between; a block whose life fits no rule is
+``unknown``, never forced into a category.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.trace import RankTrace
+from tracekit.vocabulary import STEP, Kind, Phase
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: What a block can be for, in the order of the report.
+CATEGORIES = ("parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "unknown")
+
+_PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+_NONE, _FORWARD, _BACKWARD, _OPTIMIZER = range(4)
+#: Ranges in which sharded parameters are gathered: what is allocated there holds whole parameters.
+_GATHER = ("FSDP::all_gather",)
+
+
+def pair(addr: npt.ArrayLike, nbytes: npt.ArrayLike) -> tuple[Rows, Rows, Rows]:
+    """Pair allocations with frees by address, for the memory events of one device in order of time.
+
+    An allocation ends at the next event at its address; where that is another allocation, the free was not recorded
+    and the block ends there all the same. A free without an allocation before it ends a block that stood before the
+    recording.
+
+    Args:
+        addr: address per event.
+        nbytes: bytes per event, negative for frees; events of 0 bytes are passed over.
+
+    Returns:
+        Three arrays: the event that made each block, the event that ended it (the number of events: none did), and the
+        frees of blocks from before the recording.
+
+    >>> pair([16, 32, 16, 64], [8, 4, -8, -2])
+    (array([0, 1]), array([2, 4]), array([3]))
+    """
+    a, b = np.asarray(addr, np.uint64), np.asarray(nbytes, np.int64)
+    n = len(a)
+    rows = np.flatnonzero(b != 0)
+    rows = rows[np.lexsort((rows, a[rows]))]
+    same = np.zeros(len(rows), bool)
+    same[1:] = a[rows[1:]] == a[rows[:-1]]
+    made = b[rows] > 0
+    end = np.full(len(rows), n, np.int64)
+    end[:-1][same[1:]] = rows[1:][same[1:]]
+    after_alloc = np.zeros(len(rows), bool)
+    after_alloc[1:] = same[1:] & made[:-1]
+    before = np.sort(rows[~made & ~after_alloc])
+    order = np.argsort(rows[made])
+    return rows[made][order], end[made][order], before
+
+
+def blocks(trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
+    """Every block of one device with its owner.
+
+    Rules, in this order (made -> freed):
+
+    - under ``FSDP::all_gather``: parameter (gathered copies)
+    - forward -> backward: activation of the layer that made it
+    - repeated forward -> backward proper: activation; -> repeated forward: temporary
+    - backward -> alive when the next optimizer step begins: gradient; earlier: temporary
+    - optimizer -> never, or in a later step: optimizer_state; earlier: temporary
+    - forward -> freed before any backward began, in the same step: temporary
+    - between phases: alive when the next forward begins and that comes before a backward: input (a batch, a receive
+      buffer of activations); before a backward and freed until the optimizer begins: temporary (a receive buffer of
+      gradients); freed inside the call that made it: temporary
+    - anything else: unknown
+
+    Args:
+        trace: the rank's trace, after the passes.
+        samples: its memory events of one device, in order of time, RangeIndex.
+
+    Returns:
+        One row per block: made and freed (positions in ``samples``; freed = their number where it never was), addr, nbytes,
+        category, layer (of activations: module path, or null).
+    """
+    made, freed, _ = pair(samples["addr"], samples["nbytes"])
+    out = pd.DataFrame(
+        {
+            "made": made,
+            "freed": freed,
+            "addr": samples["addr"].to_numpy(np.uint64)[made],
+            "nbytes": samples["nbytes"].to_numpy(np.int64)[made],
+        }
+    )
+    life = _Life(trace, samples, made, freed)
+    category = life.category()
+    layer = pd.Series(trace.events["layer"].astype(object).to_numpy(), dtype=object).reindex(life.made_in).to_numpy()
+    return out.assign(category=category, layer=np.where((category == "activation") & (life.made_in >= 0), layer, None))
+
+
+class _Life:
+    """Where blocks were made and freed, and what happened in between."""
+
+    def __init__(self, trace: RankTrace, samples: pd.DataFrame, made: Rows, freed: Rows) -> None:
+        self.events = trace.events
+        self.phase = _phase_codes(self.events["phase"])
+        self.repeated = self.events["recompute"].to_numpy(bool)
+        self.parent = self.events["parent"].to_numpy(np.int64, na_value=-1)
+        # gloo executions inherit a phase from their launch but are no part of the thread's calls
+        self.on_cpu = (self.events["device"].isna() & ~self.events["kind"].isin([Kind.COMMUNICATION, Kind.ASYNC_RANGE])).to_numpy()
+        self.ends = self.events["ts"].to_numpy() + self.events["dur"].to_numpy()
+        ts = samples["ts"].to_numpy(np.int64)
+        event = samples["event"].to_numpy(np.int64, na_value=-1)
+        later = np.iinfo(np.int64).max
+        self.made_at, self.made_in = ts[made], event[made]
+        self.never = freed == len(samples)
+        self.freed_at = np.where(self.never, later, np.append(ts, later)[freed])
+        self.freed_in = np.where(self.never, -1, np.append(event, -1)[freed])
+        self.thread = np.append(samples["thread"].to_numpy(np.int64), -1)[freed]
+        self.starts = {code: self._outermost(code) for code in (_FORWARD, _BACKWARD, _OPTIMIZER)}
+        self.step_starts = self._step_starts()
+
+    def category(self) -> npt.NDArray[np.object_]:
+        """Category of each block by the rules of :func:`blocks`."""
+        made, freed = self._phase_at(self.made_in), self._phase_at(self.freed_in)
+        freed = np.where((freed == _NONE) & self._between_nodes(), _BACKWARD, freed)
+        again, freed_again = self._at(self.repeated, self.made_in), self._at(self.repeated, self.freed_in)
+        optimizer = self._next(_OPTIMIZER)
+        backward, forward = self._next(_BACKWARD), self._next(_FORWARD)
+        same_step = np.searchsorted(self.step_starts, self.made_at, "right") == np.searchsorted(self.step_starts, self.freed_at, "right")
+        same_step &= ~self.never
+        # without any optimizer range, a gradient is what outlives the step
+        kept = np.where(np.isin(optimizer, self.starts[_OPTIMIZER]), self.freed_at >= optimizer, ~same_step)
+        in_call = self.freed_at <= self._call_end()
+        between = made == _NONE
+        rules = [
+            (self._under(_GATHER), "parameter"),
+            ((made == _FORWARD) & ~again & (freed == _BACKWARD), "activation"),
+            (again & freed_again, "temporary"),
+            (again & (freed == _BACKWARD), "activation"),
+            (again, "unknown"),
+            ((made == _BACKWARD) & kept, "gradient"),
+            ((made == _BACKWARD), "temporary"),
+            ((made == _OPTIMIZER) & ~same_step, "optimizer_state"),
+            ((made == _OPTIMIZER), "temporary"),
+            ((made == _FORWARD) & same_step & (self.freed_at <= backward), "temporary"),
+            ((made == _FORWARD) & same_step & (freed == _FORWARD), "temporary"),
+            (between & in_call, "temporary"),
+            (between & (forward < backward) & (forward < optimizer) & (self.freed_at > forward), "input"),
+            (between & (backward < forward) & (backward < optimizer) & (self.freed_at <= optimizer) & ~self.never, "temporary"),
+        ]
+        return np.select([mask for mask, _ in rules], [name for _, name in rules], "unknown").astype(object)
+
+    def _phase_at(self, rows: Rows) -> Rows:
+        return np.where(rows >= 0, self.phase[rows] if len(self.phase) else _NONE, _NONE)
+
+    def _at(self, flags: Mask, rows: Rows) -> Mask:
+        return (rows >= 0) & (flags[rows] if len(flags) else False)
+
+    def _between_nodes(self) -> Mask:
+        """Whether each block was freed between two backward calls of one thread: autograd drops it after the node."""
+        rows = np.flatnonzero((self.phase != _NONE) & self.on_cpu)
+        parent = self.parent[rows]
+        rows = rows[(parent < 0) | (self.phase[parent] == _NONE)]
+        ts, thread, out = self.events["ts"].to_numpy()[rows], self.events["thread"].to_numpy()[rows], np.zeros(len(self.thread), bool)
+        for one in np.unique(self.thread[self.thread >= 0]):
+            mine, calls = np.flatnonzero(self.thread == one), np.flatnonzero(thread == one)
+            codes = np.concatenate(([_NONE], self.phase[rows[calls]], [_NONE]))
+            at = np.searchsorted(ts[calls], self.freed_at[mine], "right")
+            out[mine] = (codes[at] == _BACKWARD) & (codes[at + 1] == _BACKWARD)
+        return out
+
+    def _outermost(self, code: int) -> Rows:
+        """Starts of the events of a phase that lie in no other event of it, sorted."""
+        rows = np.flatnonzero((self.phase == code) & self.on_cpu)
+        parent = self.parent[rows]
+        outer = (parent < 0) | (self.phase[parent] != code)
+        return np.sort(self.events["ts"].to_numpy()[rows[outer]])
+
+    def _next(self, code: int) -> Rows:
+        """When a phase next begins after each block was made; the end of time where it does not."""
+        starts = np.append(self.starts[code], np.iinfo(np.int64).max)
+        return starts[np.searchsorted(starts[:-1], self.made_at, "left")]
+
+    def _step_starts(self) -> Rows:
+        names = [c for c in self.events["name"].cat.categories if STEP.match(str(c))]
+        rows = self.events["name"].isin(names) & self.events["device"].isna()
+        return np.sort(self.events.loc[rows, "ts"].to_numpy(np.int64))
+
+    def _call_end(self) -> Rows:
+        """End of the innermost call in which each block was made; before it was made where only a step holds it."""
+        names = self.events["name"].cat.categories
+        step = np.isin(self.events["name"].cat.codes, np.flatnonzero([bool(STEP.match(str(c))) for c in names]))
+        rows = self.made_in
+        return np.where(self._at(~step, rows), self.ends[rows] if len(self.ends) else 0, self.made_at - 1)
+
+    def _under(self, prefixes: tuple[str, ...]) -> Mask:
+        """Whether each block was made inside a range whose name begins with one of the prefixes."""
+        names = self.events["name"].cat.categories
+        wanted = np.isin(self.events["name"].cat.codes, np.flatnonzero([str(c).startswith(prefixes) for c in names]))
+        found, at = np.zeros(len(self.made_in), bool), self.made_in.copy()
+        while (at >= 0).any():
+            found |= self._at(wanted, at)
+            at = np.where(at >= 0, self.parent[at], -1)
+        return found
+
+
+def _phase_codes(phase: pd.Series) -> Rows:
+    """0 none, 1 forward, 2 backward, 3 optimizer, per event."""
+    of = {str(p): i + 1 for i, p in enumerate(_PHASES)}
+    table = np.array([of.get(str(c), _NONE) for c in phase.cat.categories] + [_NONE], np.int64)
+    return table[phase.cat.codes.to_numpy()]

@@ -1,0 +1,57 @@
+"""How much of each step did a device compute, communicate, copy and idle? Interval algebra per device and step.
+
+compute, comm and copies are unions of intervals; overlap is comm under compute, exposed comm the rest; idle is the
+span minus the union of everything, and so never negative. Work belongs to the step that launched it. Where some of
+that work runs outside the step's window (a step cut by the recording), the window is widened to hold it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from tracekit import schema
+from tracekit.intervals import intersect, merge, subtract, total
+from tracekit.trace import RankTrace
+from tracekit.windows import step_windows
+from tracekit.work import Mask, device_of, devices, intervals_of, work_masks
+
+
+def busy(trace: RankTrace) -> dict[str, pd.DataFrame]:
+    """``busy``: one row per device and step, and one per device over the whole trace (``schema.BUSY``)."""
+    windows = step_windows(trace)
+    masks, device = work_masks(trace), device_of(trace)
+    step = trace.events["step"].to_numpy("int64", na_value=-1)
+    rows = []
+    for one in devices(trace):
+        here = device == one
+        rows.append({"device": one, "step": None, **_measure(trace, masks, here, None)})
+        for number, start, end in zip(windows["step"], windows["window_start_ns"], windows["window_end_ns"], strict=True):
+            rows.append({"device": one, "step": number, **_measure(trace, masks, here & (step == number), (int(start), int(end)))})
+    if not rows:
+        return {"busy": schema.empty(schema.BUSY)}
+    frame = pd.DataFrame(rows).assign(device_type=trace.meta.device_type)
+    return {"busy": schema.conform(frame, schema.BUSY)}
+
+
+def _measure(trace: RankTrace, masks: dict[str, Mask], here: Mask, window: tuple[int, int] | None) -> dict[str, Any]:
+    compute, comm, copy, slept = (intervals_of(trace.events, masks[k] & here) for k in ("compute", "communication", "copy", "emulated"))
+    overlap = total(intersect(compute, comm))
+    kernels = merge(compute, comm)
+    everything = merge(kernels, copy)
+    first, last = (int(everything[0][0]), int(everything[1][-1])) if len(everything[0]) else (window or (0, 0))
+    start, end = (first, last) if window is None else (min(window[0], first), max(window[1], last))
+    return {
+        "span_ns": end - start,
+        "busy_ns": total(everything),
+        "compute_ns": total(compute),
+        "comm_ns": total(comm),
+        "overlap_ns": overlap,
+        "exposed_comm_ns": total(comm) - overlap,
+        "memcpy_ns": total(copy),
+        "exposed_memcpy_ns": total(subtract(copy, kernels)),
+        "idle_ns": end - start - total(everything),
+        "emulated_ns": total(slept),
+        "kernels": int(((masks["compute"] | masks["communication"]) & here).sum()),
+    }

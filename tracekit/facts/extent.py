@@ -1,0 +1,17 @@
+"""From when to when was this rank recorded, and how much?"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tracekit import schema
+from tracekit.trace import RankTrace
+
+
+def extent(trace: RankTrace) -> dict[str, pd.DataFrame]:
+    """``extent``: one row, first start and last end of all events, and their number (``schema.EXTENT``)."""
+    events = trace.events
+    if not len(events):
+        return {"extent": schema.conform(pd.DataFrame({"start_ns": [0], "end_ns": [0], "events": [0]}), schema.EXTENT)}
+    row = {"start_ns": [events["ts"].min()], "end_ns": [(events["ts"] + events["dur"]).max()], "events": [len(events)]}
+    return {"extent": schema.conform(pd.DataFrame(row), schema.EXTENT)}

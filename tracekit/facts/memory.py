@@ -1,0 +1,247 @@
+"""How much memory was allocated, when was it most, and what was alive then?
+
+Definitions: the *level* after a memory event is the allocator's Total Allocated. The *peak* of a step is the highest level
+after an event inside the step's ProfilerStep range (CPU time of the event), or the level with which the step began;
+its time is the first at which it was reached. What was alive then is divided over categories (``blocks.blocks``) that
+sum to the peak exactly; what no rule and no baseline explains is ``unknown``.
+
+What stood before the recording: on a GPU, Total Allocated is absolute, so its amount is known, its kind only from the
+recorder's baseline. On a CPU, Total Allocated counts from the profiler's start: the baseline's bytes are added; without a
+baseline the level is relative to the start (``baseline_source`` none). CPU frees of blocks older than the recording are not
+recorded by torch: such a block is taken as gone once its address is used again, and an old gradient once
+``zero_grad`` ran and backward allocated gradients anew. On a GPU run host memory is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit import schema
+from tracekit.blocks import CATEGORIES, blocks
+from tracekit.trace import RankTrace
+from tracekit.vocabulary import LAYER_INDEX, STEP, layer_index
+
+Rows = npt.NDArray[np.int64]
+
+_CURVE_POINTS = 2000
+#: Categories whose amount is only known when what stood before the recording is.
+_NEED_BASELINE = ("parameter", "optimizer_state")
+
+
+def memory(trace: RankTrace) -> dict[str, pd.DataFrame]:
+    """Tables ``memory_peaks``, ``memory_layers`` and ``memory_curve`` of one rank (see ``schema``); empty without memory events."""
+    samples = trace.samples
+    on_gpu = trace.meta.device_type == "gpu"
+    samples = samples[samples["device_type"].ne(0) if on_gpu else samples["device_type"].eq(0)]
+    parts: dict[str, list[pd.DataFrame]] = {"memory_peaks": [], "memory_layers": [], "memory_curve": []}
+    for device, own in samples.groupby(samples["device"].fillna(0)):
+        for name, part in _device(trace, own.sort_values("ts", kind="stable").reset_index(drop=True), int(device)).items():
+            parts[name].append(part)
+    return {name: pd.concat(found, ignore_index=True) if found else schema.empty(schema.FACTS[name]) for name, found in parts.items()}
+
+
+def _device(trace: RankTrace, samples: pd.DataFrame, device: int) -> dict[str, pd.DataFrame]:
+    alive = blocks(trace, samples)
+    alive = _known_at_the_end(alive, trace, len(samples))
+    old = _baseline(trace, samples, alive, device)
+    level = _levels(trace, samples, old)
+    alive = pd.concat([old[["made", "freed", "addr", "nbytes", "category", "layer"]], alive], ignore_index=True) if len(old) else alive
+    steps = _steps(trace)
+    ts = samples["ts"].to_numpy(np.int64)
+    reserved = samples["reserved"].astype("Int64").where(samples["device_type"].ne(0))
+    before = int(level[0] - samples["nbytes"].iloc[0])
+    peaks, layers, marked = [], [], [0, len(samples) - 1]
+    for step, start, end in [(None, int(ts[0]), int(ts[-1]) + 1), *steps.itertuples(index=False)]:
+        first, last = np.searchsorted(ts, [start, end], "left")
+        at, when, peak = _peak(level, ts, int(first), int(last), before, start)
+        marked.append(max(at, 0))
+        held = alive[(alive["made"] <= at) & (alive["freed"] > at)]
+        inside = reserved.iloc[max(first - 1, 0) : last]
+        where = {"device": device, "step": step}
+        peaks.append(
+            {
+                **where,
+                "device_type": trace.meta.device_type,
+                "allocated_peak_bytes": peak,
+                "allocated_peak_ts_ns": when,
+                "reserved_peak_bytes": inside.max() if inside.notna().any() else None,
+                **_categories(held, peak, trace),
+            }
+        )
+        layers.append(_layers(held).assign(**where))
+    return {
+        "memory_peaks": schema.conform(pd.DataFrame(peaks), schema.MEMORY_PEAKS),
+        "memory_layers": schema.conform(pd.concat(layers, ignore_index=True), schema.MEMORY_LAYERS),
+        "memory_curve": _curve(trace, samples, level, reserved, steps, marked, device),
+    }
+
+
+def _steps(trace: RankTrace) -> pd.DataFrame:
+    """ProfilerStep ranges: step, start, end."""
+    events = trace.events
+    numbers = {str(c): int(m["step"]) for c in events["name"].cat.categories if (m := STEP.match(str(c)))}
+    rows = events[events["name"].isin(list(numbers)) & events["device"].isna()].drop_duplicates("name")
+    ts = rows["ts"].to_numpy(np.int64)
+    return pd.DataFrame({"step": [numbers[str(n)] for n in rows["name"]], "start": ts, "end": ts + rows["dur"].to_numpy(np.int64)}).sort_values("start")
+
+
+def _peak(level: Rows, ts: Rows, first: int, last: int, before: int, start: int) -> tuple[int, int, int]:
+    """(event after which it stood, time, bytes) of the highest level in events first..last, the level at the start included."""
+    carried = int(level[first - 1]) if first else before
+    if last > first:
+        at = first + int(np.argmax(level[first:last]))
+        if level[at] >= carried:
+            return at, int(ts[at]), int(level[at])
+    return first - 1, start, carried
+
+
+def _known_at_the_end(alive: pd.DataFrame, trace: RankTrace, n: int) -> pd.DataFrame:
+    """Let the recorder name the blocks that it still saw at the end of the capture."""
+    later = {int(b["addr"]): b for b in trace.meta.memory_baseline or () if b.get("later") and b.get("category") in CATEGORIES[:-1]}
+    if not later:
+        return alive
+    known = alive["freed"].eq(n) & alive["addr"].isin(list(later))
+    names = alive["addr"].map(lambda a: later[int(a)]["category"] if int(a) in later else None)
+    return alive.assign(category=alive["category"].where(~known, names))
+
+
+def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, device: int) -> pd.DataFrame:
+    """Blocks of the recorder's baseline on this device, with made = -1 and the event that ended them (``seen``: recorded)."""
+    gpu = trace.meta.device_type == "gpu"
+    rows = [b for b in trace.meta.memory_baseline or () if not b.get("later") and _on(b, gpu, device)]
+    old = pd.DataFrame(
+        {
+            "addr": np.array([int(b["addr"]) for b in rows], np.uint64),
+            "nbytes": np.array([int(b["bytes"]) for b in rows], np.int64),
+            "category": [b.get("category") if b.get("category") in CATEGORIES else "unknown" for b in rows],
+            "layer": [b.get("layer") for b in rows],
+        }
+    )
+    n = len(samples)
+    event_addr, size = samples["addr"].to_numpy(np.uint64), samples["nbytes"].to_numpy(np.int64)
+    freed, seen = np.full(len(old), n, np.int64), np.zeros(len(old), bool)
+    if not len(old) or not n:
+        return old.assign(made=-1, freed=freed, seen=seen)
+    # the first event at the address, or the first allocation that overlaps the block, ends it
+    order = np.argsort(old["addr"].to_numpy(), kind="stable")
+    start = old["addr"].to_numpy()[order]
+    stop = start + old["nbytes"].to_numpy(np.uint64)[order]
+    which = np.searchsorted(start, event_addr, "right") - 1
+    inside = (which >= 0) & ((event_addr < stop[np.maximum(which, 0)]) | (event_addr == start[np.maximum(which, 0)]))
+    reach = event_addr + np.abs(size).astype(np.uint64)
+    after = which + 1 < len(start)
+    over_next = (size > 0) & after & (reach > start[np.minimum(which + 1, len(start) - 1)])
+    for hit, target in ((inside, which), (over_next, which + 1)):
+        events_ = np.flatnonzero(hit)
+        np.minimum.at(freed, order[target[events_]], events_)
+    ended = freed < n
+    seen[ended] = size[freed[ended]] < 0
+    return _zeroed(trace, samples, alive, old.assign(made=-1, freed=freed, seen=seen))
+
+
+def _zeroed(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
+    """On a CPU, end old gradients at the first zero_grad after which gradients were allocated anew in the same step."""
+    events = trace.events
+    if trace.meta.device_type == "gpu":
+        return old
+    zero = events[events["name"].isin([c for c in events["name"].cat.categories if str(c).startswith("Optimizer.zero_grad")])]
+    anew = samples["ts"].to_numpy(np.int64)[alive.loc[alive["category"].eq("gradient"), "made"].to_numpy(np.int64)]
+    if not len(zero) or not len(anew):
+        return old
+    ends = np.sort((zero["ts"] + zero["dur"]).to_numpy(np.int64))
+    ends = ends[ends <= anew.max()]
+    if not len(ends):
+        return old
+    at = int(np.searchsorted(samples["ts"].to_numpy(np.int64), ends[0], "left"))
+    gone = old["category"].eq("gradient") & ~old["seen"] & old["freed"].gt(at)
+    return old.assign(freed=old["freed"].mask(gone, at))
+
+
+def _on(block: Mapping[str, Any], gpu: bool, device: int) -> bool:
+    kind = block.get("device_type")
+    return (kind is None or (kind != 0) == gpu) and (not gpu or block.get("device") in (None, device))
+
+
+def _levels(trace: RankTrace, samples: pd.DataFrame, old: pd.DataFrame) -> Rows:
+    """Bytes allocated after each memory event."""
+    nbytes = samples["nbytes"].to_numpy(np.int64)
+    summed = np.cumsum(nbytes)
+    allocated = samples["allocated"].fillna(pd.Series(summed, index=samples.index)).to_numpy(np.int64)
+    if trace.meta.device_type == "gpu" or trace.meta.memory_baseline is None:
+        return allocated
+    unseen = np.zeros(len(samples) + 1, np.int64)
+    lost = old[~old["seen"]]
+    np.add.at(unseen, lost["freed"].to_numpy(np.int64), lost["nbytes"].to_numpy(np.int64))
+    unseen[-1] = 0
+    return allocated - (allocated[0] - nbytes[0]) + int(old["nbytes"].sum()) - np.cumsum(unseen)[:-1]
+
+
+def _categories(held: pd.DataFrame, peak: int, trace: RankTrace) -> dict[str, Any]:
+    """Bytes of each category; unknown is what the others leave of the peak."""
+    sums = held.groupby("category")["nbytes"].sum()
+    known: dict[str, int | None] = {c: int(sums.get(c, 0)) for c in CATEGORIES[:-1]}
+    source = "recorder" if trace.meta.memory_baseline is not None else "totals" if trace.meta.device_type == "gpu" else "none"
+    if source != "recorder":
+        known.update(dict.fromkeys(_NEED_BASELINE))
+    rest = peak - sum(v or 0 for v in known.values())
+    if rest < 0:  # events are missing: what seems alive is more than there was, so no part can be trusted
+        known, rest = dict.fromkeys(CATEGORIES[:-1]), peak
+    return {**{f"{c}_bytes": v for c, v in known.items()}, "unknown_bytes": rest, "baseline_source": source}
+
+
+def _layers(held: pd.DataFrame) -> pd.DataFrame:
+    """Activations alive, by whole layer; one row without a layer for those whose layer is not known."""
+    own = held[held["category"].eq("activation")]
+    paths = own["layer"].map(_whole_layer, na_action="ignore").astype(object)
+    sums = own["nbytes"].groupby(paths.where(paths.notna(), None), dropna=False).sum()
+    names = [None if pd.isna(n) else str(n) for n in sums.index]
+    return pd.DataFrame(
+        {
+            "layer": pd.Series(names, dtype=object),
+            "layer_index": pd.array([layer_index(n) for n in names], "Int64"),
+            "activation_bytes": sums.to_numpy(np.int64),
+        }
+    )
+
+
+def _whole_layer(path: str) -> str:
+    """``layers.3.attention`` -> ``layers.3``; a path without a number stays as it is."""
+    m = LAYER_INDEX.search(path)
+    return path[: m.end("index")] if m else path
+
+
+def _curve(
+    trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int], device: int
+) -> pd.DataFrame:
+    """The level over time, thinned to the extremes of equal runs of events, with the marked events kept."""
+    n = len(samples)
+    keep = np.arange(n)
+    room = (_CURVE_POINTS - len(marked)) // 2
+    if n > _CURVE_POINTS and room > 0:
+        bucket = np.arange(n) * room // n
+        by_level = np.lexsort((level, bucket))
+        first = np.flatnonzero(np.diff(bucket[by_level], prepend=-1))
+        last = np.append(first[1:], n) - 1
+        keep = np.unique(np.concatenate((by_level[first], by_level[last], np.array(marked, np.int64))))
+    ts = samples["ts"].to_numpy(np.int64)[keep]
+    row = np.searchsorted(steps["start"].to_numpy(), ts, "right") - 1
+    inside = (row >= 0) & (ts < steps["end"].to_numpy()[np.maximum(row, 0)]) if len(steps) else np.zeros(len(ts), bool)
+    number = np.where(inside, steps["step"].to_numpy()[np.maximum(row, 0)], 0) if len(steps) else np.zeros(len(ts), np.int64)
+    event = samples["event"].to_numpy(np.int64, na_value=-1)[keep]
+    phase = trace.events["phase"].astype(object).reindex(event).to_numpy()
+    frame = pd.DataFrame(
+        {
+            "device": device,
+            "step": pd.arrays.IntegerArray(number.astype(np.int64), ~inside),
+            "ts_ns": ts,
+            "allocated_bytes": level[keep],
+            "reserved_bytes": reserved.iloc[keep].to_numpy(),
+            "phase": pd.Series(phase, dtype=object).where(pd.notna(phase), None),
+        }
+    )
+    return schema.conform(frame, schema.MEMORY_CURVE)

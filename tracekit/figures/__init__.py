@@ -1,0 +1,52 @@
+"""Which figures are there, of which metric, and what does each show? Result in, plotly Figure out; the only plotly code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from tracekit.figures.breakdown import time_breakdown
+from tracekit.figures.budget import step_budget
+from tracekit.figures.collectives import layer_cost
+from tracekit.figures.memory import activations, curve, peak_parts
+from tracekit.figures.pipeline import schedule
+from tracekit.figures.recompute import recompute_cost
+from tracekit.metrics.base import Result
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure of a report.
+
+    Attributes:
+        name: short name, unique.
+        metric: the metric whose Result it draws.
+        caption: what it shows, one line.
+        draw: (results by metric name, steady steps) -> Figure, or None where there is nothing to draw.
+    """
+
+    name: str
+    metric: str
+    caption: str
+    draw: Callable[[Callable[[str], Result], Collection[int] | None], go.Figure | None]
+
+
+def _schedule(result: Callable[[str], Result], steps: Collection[int] | None) -> go.Figure | None:
+    return schedule(result("pipeline"), p2p=result("collectives").tables.get("p2p"), steps=steps)
+
+
+#: Every figure, in the order of the report.
+FIGURES: tuple[Drawing, ...] = (
+    Drawing("step_budget", "budget", "Where each rank's step went; the parts add up to the step.", lambda r, s: step_budget(r("budget"), steps=s)),
+    Drawing("time_breakdown", "breakdown", "What each rank's device did during a step.", lambda r, s: time_breakdown(r("breakdown"), steps=s)),
+    Drawing("layer_cost", "collectives", "Cost of each layer's collectives: waiting for the last rank, then moving bytes.", lambda r, s: layer_cost(r("collectives"), steps=s)),
+    Drawing("schedule", "pipeline", "The schedule as it ran: one lane per rank, numbers are microbatches.", _schedule),
+    Drawing("memory_peak", "memory", "What the peak consists of; the categories add up to it.", lambda r, s: peak_parts(r("memory"), steps=s)),
+    Drawing("memory_curve", "memory", "Allocated memory of the fullest rank over time.", lambda r, s: curve(r("memory"), steps=s)),
+    Drawing("activations", "memory", "Activations alive at the peak, by layer.", lambda r, s: activations(r("memory"), steps=s)),
+    Drawing("recompute_cost", "recompute", "Forward, the forward that was repeated, and backward.", lambda r, s: recompute_cost(r("recompute"), steps=s)),
+)
+
+__all__ = ["FIGURES", "Drawing", "activations", "curve", "layer_cost", "peak_parts", "recompute_cost", "schedule", "step_budget", "time_breakdown"]

@@ -1,0 +1,98 @@
+"""How is memory drawn? The allocated curve with its peak, what the peak consists of, and the activations by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from tracekit.figures import theme
+from tracekit.metrics.base import Result
+
+MIB = 2**20
+
+
+def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
+    """Allocated memory of the fullest rank over time, in MiB and ms since the curve's start, its peak marked."""
+    table = result.tables.get("curve")
+    peak = _fullest(result)
+    if table is None or not len(table) or peak is None:
+        return None
+    line = table[(table["rank"] == peak["rank"]) & (table.device == peak["device"])].sort_values("ts_ns", kind="stable")
+    if not len(line):
+        return None
+    start = line.ts_ns.iloc[0]
+    x = (line.ts_ns - start).to_numpy() / 1e6
+    fig = theme.figure("ms since the recording began", height=340, legend=bool(line.reserved_bytes.notna().any()) if "reserved_bytes" in line else False)
+    fig.add_scatter(
+        x=x, y=(line.allocated_bytes / MIB).to_numpy(), name="allocated", line={"color": theme.BLUE, "width": 2, "shape": "hv"}, fill="tozeroy",
+        fillcolor="rgba(68,119,170,0.12)", customdata=line.phase.astype(object).where(line.phase.notna(), "").to_list() if "phase" in line else None,
+        hovertemplate="%{y:.1f} MiB at %{x:.1f} ms %{customdata}<extra></extra>",
+    )  # fmt: skip
+    if "reserved_bytes" in line and line.reserved_bytes.notna().any():
+        fig.add_scatter(x=x, y=(line.reserved_bytes.astype("float64") / MIB).to_numpy(), name="reserved", line={"color": theme.GREY, "width": 1.5, "shape": "hv"})
+    top = peak["allocated_peak_bytes"] / MIB
+    at = (peak["allocated_peak_ts_ns"] - start) / 1e6
+    right = at > 0.6 * x[-1]
+    fig.add_annotation(
+        x=at, y=top, text=f"peak {top:,.1f} MiB, rank {peak['rank']}", showarrow=True, arrowhead=2, arrowcolor=theme.RED, ax=-40 if right else 40, ay=-26,
+        xanchor="right" if right else "left", font={"color": theme.INK, "size": 13},
+    )  # fmt: skip
+    fig.update_yaxes(title={"text": "MiB", "standoff": 8}, range=[0, top * 1.2])
+    return fig
+
+
+def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
+    """The peak of each rank in MiB, stacked by category; the categories add up to the peak."""
+    table = _whole(result)
+    if table is None or not len(table):
+        return None
+    note = ""
+    if len(table) > theme.RANK_LIMIT:
+        note = f"{theme.RANK_LIMIT} of {len(table)} ranks: the fullest"
+        table = table.nlargest(theme.RANK_LIMIT, "allocated_peak_bytes").sort_values("rank")
+    rows = [f"rank {r}" for r in table["rank"]]
+    fig = theme.figure("MiB", height=theme.lane_height(len(rows)), rows=rows, note=note)
+    for name, colour in theme.MEMORY.items():
+        values = table.get(f"{name}_bytes")
+        if values is not None and values.fillna(0).any():
+            fig.add_bar(
+                y=rows, x=(values.astype("float64") / MIB).to_numpy(), name=name.replace("_", " "), orientation="h",
+                marker={"color": colour, "line": {"width": 0.5, "color": "white"}}, hovertemplate="%{y}: %{fullData.name}<br>%{x:.1f} MiB<extra></extra>",
+            )  # fmt: skip
+    fig.update_layout(barmode="stack")
+    return fig
+
+
+def activations(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
+    """Activations alive at the peak of the fullest rank, MiB per layer."""
+    table, peak = result.tables.get("by_layer"), _fullest(result)
+    if table is None or not len(table) or peak is None:
+        return None
+    same = table.step.isna() if pd.isna(peak["step"]) else table.step == peak["step"]
+    rows = table[same & (table["rank"] == peak["rank"])].sort_values("layer_index")
+    if not len(rows):
+        return None
+    fig = theme.figure(f"layer (rank {peak['rank']}, at its peak)", height=300, legend=False)
+    fig.add_bar(
+        x=[theme.label(n) for n in rows.layer], y=(rows.activation_bytes.astype("float64") / MIB).to_numpy(), marker={"color": theme.YELLOW},
+        hovertemplate="%{x}: %{y:.2f} MiB<extra></extra>",
+    )  # fmt: skip
+    fig.update_xaxes(showgrid=False, type="category")
+    fig.update_yaxes(title={"text": "MiB", "standoff": 8})
+    return fig
+
+
+def _whole(result: Result) -> pd.DataFrame | None:
+    """One row per rank and device: the peak of the whole trace, or the highest step where no row spans it."""
+    table = result.tables.get("peaks")
+    if table is None or not len(table):
+        return None
+    rows = table[table.step.isna()] if table.step.isna().any() else table
+    return rows.sort_values("allocated_peak_bytes", ascending=False).drop_duplicates(["rank", "device"]).sort_values(["rank", "device"])
+
+
+def _fullest(result: Result) -> pd.Series | None:
+    table = _whole(result)
+    return None if table is None else table.loc[table.allocated_peak_bytes.astype("float64").idxmax()]

@@ -1,0 +1,89 @@
+"""Which colours, fonts and margins do all figures share?
+
+The palette is Paul Tol's *bright* scheme (SRON/EPS/TN/09-002), made for colour-blind readers and for print: time that
+is work is blue or green, time that is lost is warm, time in which nothing happened is grey.
+"""
+
+from __future__ import annotations
+
+import html
+
+import plotly.graph_objects as go
+
+from tracekit.report.format import clean
+
+BLUE, CYAN, GREEN, YELLOW, RED, PURPLE, GREY = "#4477AA", "#66CCEE", "#228833", "#CCBB44", "#EE6677", "#AA3377", "#BBBBBB"
+LIGHT, INK, FAINT = "#E4E7EB", "#1F2933", "#E4E7EB"
+
+#: Word in the name of a part of the step -> colour; the first that matches counts.
+PARTS: tuple[tuple[str, str], ...] = (
+    ("recompute", PURPLE),
+    ("bubble", "#D9A0A6"),
+    ("wait", RED),
+    ("transfer", YELLOW),
+    ("exposed", YELLOW),
+    ("optimizer", "#6699CC"),
+    ("inefficien", "#88AACC"),
+    ("compute", BLUE),
+    ("cop", CYAN),
+    ("memcpy", CYAN),
+    ("unknown", "#777777"),
+    ("gap", GREY),
+    ("idle", GREY),
+    ("host", GREY),
+)
+ACTIONS = {"F": BLUE, "B": GREEN, "I": "#77B36B", "W": YELLOW}
+ACTION_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+MEMORY = {
+    "parameter": BLUE, "gradient": CYAN, "optimizer_state": GREEN, "activation": YELLOW, "input": "#DDAA77", "temporary": RED, "unknown": GREY,
+}  # fmt: skip
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+#: Figures show at most so many ranks; past it the ones that matter are chosen, and the figure says so.
+RANK_LIMIT = 24
+
+
+def part_colour(name: str) -> str:
+    """Colour of a part of the step, by the words in its name."""
+    return next((colour for word, colour in PARTS if word in name), "#777777")
+
+
+def label(text: object) -> str:
+    """A name from a trace for use in a figure: plotly reads a little HTML, so it is escaped."""
+    return html.escape(clean(text, 60), quote=False)
+
+
+def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: str = "", legend: bool = True) -> go.Figure:
+    """An empty figure in the house style.
+
+    Args:
+        x_title: name of the x axis with its unit.
+        height: pixels of the drawing, legend and axis included.
+        rows: names of horizontal lanes, first on top; None for a numeric y axis.
+        note: a line under the axis, for what was left out.
+    """
+    fig = go.Figure()
+    fig.update_layout(
+        template="none",
+        height=height + (22 if note else 0),
+        margin={"l": 8, "r": 16, "t": 44 if legend else 14, "b": 48 + (22 if note else 0)},
+        font={"family": FONT, "size": 13, "color": INK},
+        paper_bgcolor="white",
+        plot_bgcolor="white",
+        hoverlabel={"bgcolor": "white", "font": {"color": INK}, "bordercolor": GREY},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "xanchor": "left", "traceorder": "normal", "font": {"size": 12}},
+        showlegend=legend,
+        bargap=0.28,
+    )
+    fig.update_xaxes(title={"text": x_title, "standoff": 8}, gridcolor=FAINT, zeroline=False, automargin=True)
+    fig.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True, ticklabelstandoff=6)
+    if rows is not None:
+        fig.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(rows)), showgrid=False)
+    if note:
+        fig.add_annotation(text=note, x=0, y=0, xref="paper", yref="paper", yshift=-58, xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": "#52606D"})
+    return fig
+
+
+def lane_height(lanes: int) -> int:
+    """Pixels for a figure of that many horizontal lanes."""
+    return 120 + (34 if lanes <= 12 else 22) * lanes

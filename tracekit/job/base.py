@@ -1,0 +1,69 @@
+"""What is known of all ranks together? The frozen Job that metrics read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from tracekit import schema
+from tracekit.trace import RankFacts
+
+
+@dataclass(frozen=True)
+class Job:
+    """The facts of every rank and capture, and how the ranks hang together.
+
+    Attributes:
+        ranks: facts per (rank, capture), in that order.
+        world_size: ranks of the whole job, or None.
+        run: the run directory's ``run.json``, or {}.
+        mesh: axis -> degree, where run.json or the process groups tell; axes of size 1 may be absent.
+        axis_of: canonical rank list of a group ('0,1') -> mesh axis.
+        instances: collectives matched over ranks, one row each (``job.matching``).
+        by_rank: the calls of those instances, one row per rank (``job.matching``).
+        p2p: sends matched with their receives (``job.matching``).
+        findings: health findings of the job itself (rows of ``schema.FINDINGS`` as dicts).
+    """
+
+    ranks: Mapping[tuple[int, int], RankFacts]
+    world_size: int | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    axis_of: Mapping[str, str] = field(default_factory=dict)
+    instances: pd.DataFrame = field(default_factory=pd.DataFrame)
+    by_rank: pd.DataFrame = field(default_factory=pd.DataFrame)
+    p2p: pd.DataFrame = field(default_factory=pd.DataFrame)
+    findings: tuple[Mapping[str, Any], ...] = ()
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One fact table of all ranks, with ``rank`` and ``capture`` in front."""
+        parts = []
+        for (rank, capture), facts in self.ranks.items():
+            part = facts[name]
+            if len(part):
+                part = part.drop(columns=["rank"], errors="ignore")
+                part.insert(0, "capture", capture)
+                part.insert(0, "rank", rank)
+                parts.append(part)
+        if parts:
+            return pd.concat(parts, ignore_index=True)
+        columns = {"rank": pd.Series(dtype="int64"), "capture": pd.Series(dtype="int64")}
+        return pd.DataFrame({**columns, **{c: s for c, s in schema.empty(schema.FACTS[name]).items() if c != "rank"}})
+
+    @property
+    def steady_steps(self) -> frozenset[int]:
+        """Steps that are complete and no warm-up on every rank; every complete step where none is left."""
+        steps = self.table("steps")
+        complete = steps.groupby("step").complete.all()
+        warm = steps.groupby("step").warmup.any()
+        whole = set(complete.index[complete])
+        return frozenset(whole - set(warm.index[warm])) or frozenset(whole)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether any compute of the job was slept instead of computed."""
+        busy = self.table("busy")
+        return bool(len(busy) and busy.emulated_ns.gt(0).any())

@@ -1,0 +1,66 @@
+"""Which ranks' calls belong together when the trace names no process group? Inferred from common ends on one clock.
+
+Traces older than torch 2.2 carry no group metadata. A collective ends on all its ranks at almost the same moment, so the
+streams of a group, one per rank, show the same calls in the same order with the same ends. That is used, and marked, only
+where it is beyond doubt: several calls, all with ends within ``TOLERANCE_NS``, all overlapping in time, one stream per rank.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.job.topology import canonical
+
+#: Ends of one collective on its ranks differ by single microseconds; ends of unrelated ones by chance far more.
+TOLERANCE_NS = 20_000
+#: One common end may be chance.
+MINIMUM_CALLS = 2
+
+
+def infer_groups(calls: pd.DataFrame) -> pd.DataFrame:
+    """The calls with ``group_ranks`` filled where ends show it, and a column ``inferred`` that says where.
+
+    Args:
+        calls: collective calls of all ranks: capture, rank, device, stream, kind, group_ranks, start_ns, end_ns.
+    """
+    todo = calls["group_ranks"].isna() & calls["group"].isna()
+    group_ranks = calls["group_ranks"].astype(object).copy()
+    inferred = pd.Series(False, index=calls.index)
+    unknown = calls[todo].sort_values(["capture", "rank", "device", "stream", "start_ns"], kind="stable")
+    for _, capture in unknown.groupby("capture", sort=False):
+        streams = [s for _, s in capture.groupby(["rank", "device", "stream"], sort=False, dropna=False)]
+        alike: dict[tuple[str, ...], list[pd.DataFrame]] = {}
+        for stream in streams:
+            alike.setdefault(tuple(stream["kind"]), []).append(stream)
+        for kinds, members in alike.items():
+            if len(members) < 2 or len(kinds) < MINIMUM_CALLS:
+                continue
+            for together in _by_common_ends(members):
+                ranks = [int(members[i]["rank"].iloc[0]) for i in together]
+                rows = np.concatenate([members[i].index.to_numpy() for i in together])
+                group_ranks.loc[rows] = canonical(ranks)
+                inferred.loc[rows] = True
+    return calls.assign(group_ranks=group_ranks, inferred=inferred)
+
+
+def _by_common_ends(members: list[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
+    """Sets of streams (positions in the list) that end each of their calls together."""
+    ends = np.stack([m["end_ns"].to_numpy(np.int64) for m in members])
+    starts = np.stack([m["start_ns"].to_numpy(np.int64) for m in members])
+    ranks = np.array([m["rank"].iloc[0] for m in members])
+    order = np.argsort(ends, axis=0, kind="stable")
+    ordered = np.take_along_axis(ends, order, axis=0)
+    step = np.concatenate([np.zeros((1, ends.shape[1]), bool), np.diff(ordered, axis=0) > TOLERANCE_NS]).cumsum(axis=0)
+    labels = np.empty_like(step)
+    np.put_along_axis(labels, order, step, axis=0)
+    _, cluster = np.unique(labels, axis=0, return_inverse=True)
+    found = []
+    for c in range(int(cluster.max()) + 1):
+        together = np.flatnonzero(cluster.ravel() == c)
+        one_each = len(np.unique(ranks[together])) == len(together)
+        overlap = bool((starts[together].max(axis=0) < ends[together].min(axis=0)).all())
+        if len(together) > 1 and one_each and overlap:
+            found.append(together)
+    return found

@@ -1,0 +1,202 @@
+"""How do the ranks hang together? Mesh axes of the process groups, degrees, and ranks that are missing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit.trace import RankFacts
+from tracekit.vocabulary import Axis, Collective, Direction, Severity, group_axis
+
+#: Axes along which the same model is fed different data. ``dp`` and ``dp_cp`` are torchtitan's names of merged axes.
+DATA_AXES = frozenset({Axis.DP_REPLICATE, Axis.DP_SHARD, "dp", "dp_cp"})
+#: Name of the axis of a group that holds every rank and lies on no single mesh axis.
+WORLD = "world"
+#: Descriptions that torch gives to the group of all ranks, whatever it is used for.
+_DEFAULT_GROUPS = frozenset({"default_pg", "undefined", ""})
+
+
+@dataclass(frozen=True)
+class Topology:
+    """What holds the ranks together.
+
+    Attributes:
+        world_size: ranks of the whole job, or None.
+        run: the run directory's ``run.json``, or {}.
+        mesh: axis -> degree.
+        axis_of: canonical rank list ('0,1') -> mesh axis.
+        described: rank lists of groups whose own description names their axis.
+        missing: ranks of the job whose traces are not here.
+        findings: health findings (rows of ``schema.FINDINGS`` as dicts).
+    """
+
+    world_size: int | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    axis_of: Mapping[str, str] = field(default_factory=dict)
+    described: frozenset[str] = frozenset()
+    missing: tuple[int, ...] = ()
+    findings: tuple[Mapping[str, Any], ...] = ()
+
+
+def topology(ranks: Mapping[tuple[int, int], RankFacts], calls: pd.DataFrame, p2p: pd.DataFrame) -> Topology:
+    """Read world size, mesh and groups from what the ranks' files say, best source first.
+
+    An axis comes from run.json's mesh, else from a group's description (``mesh_tp``), else from what the group is used
+    for: gradients or sharded parameters make it ``dp``, sends and receives ``pp``, forward all-reduces ``tp`` (Megatron's
+    signature, arXiv 1909.08053). What no source tells stays without an axis.
+
+    Args:
+        ranks: facts per (rank, capture).
+        calls: the ``calls`` fact of all ranks, with ``rank``.
+        p2p: the ``p2p_calls`` fact of all ranks, with ``rank``.
+    """
+    metas = [facts.meta for facts in ranks.values()]
+    run: Mapping[str, Any] = next((m.run for m in metas if m.run), {})
+    world = next((int(m.world_size) for m in metas if m.world_size), None) or _number(run.get("world_size"))
+    present = {rank for rank, _ in ranks}
+    missing = tuple(r for r in range(world) if r not in present) if world else ()
+    stated = {k: int(v) for k, v in (run.get("mesh") or {}).items()}
+    inferred, described = _axes_by_use(calls, p2p), _axes_by_description(metas, calls, p2p)
+    axis_of = {**inferred, **described, **(mesh_groups(stated, world) if world else {})}
+    if world and (every := canonical(range(world))) not in axis_of:
+        axis_of[every] = WORLD
+    mesh = stated or {axis: ranks_in(group) for group, axis in axis_of.items() if axis != WORLD}
+    findings = [*_missing_finding(missing, world), *_host_finding({m.host for m in metas if m.host})]
+    guessed = sorted({axis for group, axis in inferred.items() if axis_of.get(group) == axis and group not in described and not stated})
+    if guessed:
+        text = f"mesh axes were inferred from what the groups are used for ({', '.join(guessed)}): neither run.json nor group descriptions name them"
+        findings.append(_finding("axes_inferred", Severity.INFO, text))
+    return Topology(world, run, mesh, axis_of, frozenset(described), missing, tuple(findings))
+
+
+def mesh_groups(mesh: Mapping[str, int], world: int) -> dict[str, str]:
+    """Rank lists of every group along one mesh axis, and of the merged data axes, in torch's row-major rank order.
+
+    >>> mesh_groups({"pp": 2, "tp": 2}, 4)
+    {'0,2': 'pp', '1,3': 'pp', '0,1': 'tp', '2,3': 'tp'}
+    """
+    names, sizes = list(mesh), [int(v) for v in mesh.values()]
+    if not names or int(np.prod(sizes)) != world:
+        return {}
+    grid = np.arange(world).reshape(sizes)
+    wide = [a for a, n in zip(names, sizes, strict=True) if n > 1]
+    merged = {("dp_replicate", "dp_shard"): "dp", ("dp_shard", "cp"): Axis.DP_SHARD, ("dp_replicate", "dp_shard", "cp"): "dp_cp", ("dp_replicate", "cp"): "dp_cp"}
+    out: dict[str, str] = {}
+    choices = [((a,), a) for a in wide] + [(tuple(axes), name) for axes, name in merged.items() if set(axes) <= set(wide)]
+    for axes, label in choices:
+        at = [names.index(a) for a in axes]
+        rows = np.moveaxis(grid, at, range(-len(at), 0)).reshape(-1, int(np.prod([sizes[i] for i in at])))
+        for row in rows.tolist():
+            out.setdefault(canonical(row), str(label))
+    return out
+
+
+def axis_column(frame: pd.DataFrame, axis_of: Mapping[str, str], described: frozenset[str]) -> pd.Series:
+    """Mesh axis of each row with ``group_desc`` and ``group_ranks``; None where unknown.
+
+    The description speaks first. torch's default group gets the axis of its rank list, unless another group of the same
+    ranks is described: then the default group is the ``world``.
+    """
+    pairs = frame[["group_desc", "group_ranks"]].astype(object)
+    distinct = pairs.drop_duplicates()
+
+    def one(desc: object, ranks: object) -> str | None:
+        axis = group_axis(desc) if isinstance(desc, str) else None
+        if axis is None and isinstance(ranks, str):
+            axis = WORLD if desc in _DEFAULT_GROUPS and ranks in described else axis_of.get(ranks)
+        return axis
+
+    table = distinct.assign(axis=[one(d, r) for d, r in distinct.itertuples(index=False)])
+    joined = pairs.merge(table, on=["group_desc", "group_ranks"], how="left")["axis"].astype(object)
+    return pd.Series(joined.where(joined.notna(), None).to_numpy(object), index=frame.index, dtype=object)
+
+
+def canonical(ranks: Iterable[int]) -> str:
+    """Ranks as the tables write them.
+
+    >>> canonical([2, 0, 1])
+    '0,1,2'
+    """
+    return ",".join(map(str, sorted(ranks)))
+
+
+def ranks_in(group_ranks: str) -> int:
+    """Number of ranks in such a list.
+
+    >>> ranks_in("0,1,2")
+    3
+    """
+    return group_ranks.count(",") + 1
+
+
+def compact(ranks: Iterable[int]) -> str:
+    """Ranks for people: runs of consecutive numbers are joined.
+
+    >>> compact([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    runs = []
+    for _, members in itertools.groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0]):
+        numbers = [rank for _, rank in members]
+        runs.append(str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")
+    return ",".join(runs)
+
+
+def _axes_by_description(metas: list[Any], calls: pd.DataFrame, p2p: pd.DataFrame) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for meta in metas:
+        for group in meta.groups.values():
+            axis, ranks = group_axis(group.get("desc")), group.get("ranks") or ()
+            if axis and len(ranks) > 1:
+                out[canonical(ranks)] = axis
+    for frame in (calls, p2p):
+        for desc, ranks in frame[["group_desc", "group_ranks"]].drop_duplicates().itertuples(index=False):
+            axis = group_axis(desc) if isinstance(desc, str) else None
+            if axis and isinstance(ranks, str):
+                out[ranks] = axis
+    return out
+
+
+def _axes_by_use(calls: pd.DataFrame, p2p: pd.DataFrame) -> dict[str, str]:
+    """Axes that only the use of a group tells; a group with two uses has none."""
+    uses: dict[str, set[str]] = {}
+    shape = calls[["group_ranks", "direction", "kind"]].drop_duplicates().itertuples(index=False)
+    for ranks, direction, kind in shape:
+        if not isinstance(ranks, str) or ranks_in(ranks) < 2:
+            continue
+        if direction in (Direction.GRADIENT, Direction.PARAMETER):
+            uses.setdefault(ranks, set()).add("dp")
+        elif direction == Direction.FORWARD and kind == Collective.ALL_REDUCE:
+            uses.setdefault(ranks, set()).add(str(Axis.TP))
+    for ranks in p2p["group_ranks"].dropna().unique():
+        uses.setdefault(ranks, set()).add(str(Axis.PP))
+    return {ranks: next(iter(found)) for ranks, found in uses.items() if len(found) == 1}
+
+
+def _missing_finding(missing: tuple[int, ...], world: int | None) -> list[dict[str, Any]]:
+    if not missing:
+        return []
+    noun = "rank" if len(missing) == 1 else "ranks"
+    text = f"{noun} {compact(missing)} of {world} missing: waits of their groups are lower bounds and transfers unknown; add their traces"
+    return [_finding("rank_missing", Severity.WARNING, text, count=len(missing))]
+
+
+def _host_finding(hosts: set[str]) -> list[dict[str, Any]]:
+    if len(hosts) < 2:
+        return []
+    text = f"ranks ran on {len(hosts)} hosts and their clocks are taken as they are: waits across hosts hold only as well as the clocks agree"
+    return [_finding("clocks_not_aligned", Severity.WARNING, text, count=len(hosts))]
+
+
+def _finding(code: str, severity: str, message: str, count: int | None = None, rank: int | None = None) -> dict[str, Any]:
+    return {"code": code, "severity": str(severity), "message": message, "file": None, "rank": rank, "offset": None, "count": count}
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

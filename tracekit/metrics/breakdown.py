@@ -1,0 +1,44 @@
+"""Where did each device's time go: compute, communication, copies, or nothing?"""
+
+from __future__ import annotations
+
+from tracekit.job.base import Job
+from tracekit.metrics.base import Metric, Result, unavailable
+
+PARTS = ("compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "memcpy_ns", "exposed_memcpy_ns", "idle_ns", "emulated_ns")
+
+
+def compute(job: Job) -> Result:
+    """Busy time per device and step, and the mean shares over steady steps."""
+    busy = job.table("busy")
+    if not len(busy) or not busy["kernels"].sum():
+        return unavailable("no device work was recorded: profile with CUDA activity, or with gloo on CPU")
+    steady = busy[busy["step"].isin(job.steady_steps)]
+    rows = steady if len(steady) else busy[busy["step"].isna()]
+    span = float(rows["span_ns"].sum())
+    summary: dict[str, float | int | None] = {"devices": int(len(busy[busy["step"].isna()]))}
+    for part in ("compute", "exposed_comm", "overlap", "exposed_memcpy", "idle", "emulated"):
+        summary[f"{part}_ratio"] = float(rows[f"{part}_ns"].sum()) / span if span else None
+    comm = float(rows["comm_ns"].sum())
+    summary["overlap_of_comm_ratio"] = float(rows["overlap_ns"].sum()) / comm if comm else None
+    notes = []
+    if job.emulated:
+        notes.append("Compute was emulated: the ranks slept inside real schedules and real communication.")
+    if busy["device_type"].eq("cpu").any():
+        notes.append("On a CPU run the device is the rank's process: compute is the union of leaf operators, communication of gloo executions.")
+    if (busy["device_type"].eq("gpu")).any():
+        notes.append("A communication kernel that waits for another rank counts as communication here; the collectives and the pipeline tell waiting apart.")
+    return Result(summary=summary, tables={"devices": busy}, notes=tuple(notes))
+
+
+METRIC = Metric(
+    name="breakdown",
+    title="Breakdown",
+    question="Where did each device's time go: compute, communication, copies, or nothing?",
+    definition=(
+        "Per rank, device and step: busy = union of all device work; comm = union of communication; compute = union of other kernels; overlap = comm under "
+        "compute; exposed_comm = comm - overlap; memcpy = union of copies; idle = span - busy, never negative. Work belongs to the step that launched it. "
+        "Interval algebra in integer ns; Holistic Trace Analysis' temporal breakdown with unrounded times and no dropped steps."
+    ),
+    compute=compute,
+)

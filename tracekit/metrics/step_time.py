@@ -1,0 +1,44 @@
+"""How long did each step take, on which rank, and is any rank out of line?"""
+
+from __future__ import annotations
+
+from tracekit.job.base import Job
+from tracekit.metrics.base import Metric, Result, unavailable
+
+
+def compute(job: Job) -> Result:
+    """Host duration of every step and rank, and the medians over steady steps."""
+    steps = job.table("steps")
+    if not len(steps):
+        return unavailable("no ProfilerStep range in the trace: call prof.step() once per training step")
+    table = steps.assign(duration_ns=steps["end_ns"] - steps["start_ns"], window_ns=steps["window_end_ns"] - steps["window_start_ns"])
+    table = table[["rank", "capture", "step", "duration_ns", "window_ns", "window_source", "complete", "warmup", "start_ns", "end_ns"]]
+    steady = table[table["step"].isin(job.steady_steps)]
+    per_rank = steady.groupby("rank")["window_ns"].median()
+    known = len(per_rank) > 0
+    summary = {
+        "steps": int(table["step"].nunique()),
+        "steady_steps": len(job.steady_steps),
+        "median_ns": float(steady["window_ns"].median()) if known else None,
+        "fastest_rank": int(per_rank.idxmin()) if known else None,
+        "fastest_rank_median_ns": float(per_rank.min()) if known else None,
+        "slowest_rank": int(per_rank.idxmax()) if known else None,
+        "slowest_rank_median_ns": float(per_rank.max()) if known else None,
+    }
+    notes = ["Compute was emulated (slept): durations follow from the times that were asked for."] if job.emulated else []
+    if len(job.steady_steps) <= 1:
+        notes.append("Only one steady step was recorded: there is no spread to judge by.")
+    return Result(summary=summary, tables={"steps": table.reset_index(drop=True)}, notes=tuple(notes))
+
+
+METRIC = Metric(
+    name="step_time",
+    title="Step time",
+    question="How long did each step take, on which rank?",
+    definition=(
+        "duration_ns is the CPU range ProfilerStep#N. window_ns is the step's window: that range where it holds all of the step's device work, else from "
+        "the end of the previous step's last device work to the end of its own last (window_source says which). The first recorded step is warm-up if it "
+        "is longer than 1.1 x the median of the others. Means and medians are over complete steps that are no warm-up. Source: torch.profiler's schedule."
+    ),
+    compute=compute,
+)

@@ -1,0 +1,26 @@
+"""RankTrace -> RankTrace: what is added to the events of one rank, in which order?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tracekit.passes.actions import actions
+from tracekit.passes.classify import classify
+from tracekit.passes.groups import groups
+from tracekit.passes.infer_actions import infer_actions
+from tracekit.passes.layers import layers
+from tracekit.passes.link import link
+from tracekit.passes.project import project
+from tracekit.passes.samples import samples
+from tracekit.passes.steps import steps
+from tracekit.trace import RankTrace
+
+#: In order: each may read what those before it have filled in.
+PASSES: tuple[Callable[[RankTrace], RankTrace], ...] = (classify, link, groups, steps, actions, layers, project, infer_actions, samples)
+
+
+def run_passes(trace: RankTrace) -> RankTrace:
+    """Apply every pass in order."""
+    for one in PASSES:
+        trace = one(trace)
+    return trace

@@ -1,0 +1,147 @@
+"""How do the parts of a recording work together? The Recorder: entered before the loop, told of every step, left after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tracekit.recorder import environment, flight_recorder, run_json
+from tracekit.recorder.actions import ActionRanges
+from tracekit.recorder.files import capture_directory, rank_directory, write_json
+from tracekit.recorder.guard import Guard
+from tracekit.recorder.layers import LayerRanges
+from tracekit.recorder.memory import MemoryRecord
+from tracekit.recorder.spans import StepSpans
+from tracekit.recorder.windows import Window, Windows
+
+
+class Recorder:
+    """Records windows of a training run into a run directory.
+
+    Enter it after the model was parallelised and the process group made, call :meth:`step` after every training step.
+    The recorder never stops the training: when something of its own fails it says so once, takes its hooks away and
+    goes quiet. Errors of the training pass through it, and what was recorded until then is still written.
+
+    Args:
+        directory: the run directory; ``rank00000`` and so on are made inside it, rank 0 writes ``run.json``.
+        model: the module, or the list of stage modules that this rank holds; plain, DDP, ``fully_shard`` or DTensor.
+        optimizer: the optimizer or optimizers, for the memory baseline.
+        config: fields of ``run.json`` that the process cannot find out: recipe, mesh, model sizes, schedule.
+        schedule: of torch.distributed.pipelining: the schedule (or stages) that runs the model, for action ranges.
+        window: which steps are recorded, a Window or (wait, warmup, active, repeat).
+        with_stack: also record Python stacks and module frames; three times the size.
+
+    Example:
+        >>> with Recorder("runs/mine", model=model, optimizer=optimizer) as recorder:  # doctest: +SKIP
+        ...     for batch in loader:
+        ...         train_step(batch)
+        ...         recorder.step()
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        model: nn.Module | Iterable[nn.Module] | None = None,
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+        config: Mapping[str, Any] | None = None,
+        schedule: Any = None,
+        window: Window | tuple[int, int, int, int] = Window(),
+        with_stack: bool = False,
+    ) -> None:
+        self.directory = Path(directory)
+        self._models = [model] if isinstance(model, nn.Module) else list(model or ())
+        self._optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or ())
+        self._config = dict(config or {})
+        self._schedule = schedule
+        self._window = window if isinstance(window, Window) else Window(*window)
+        self._with_stack = with_stack
+        self._guard = Guard(self._switch_off)
+        self._rank = 0
+        self._spans: StepSpans | None = None
+        self._windows: Windows | None = None
+        self._layers: LayerRanges | None = None
+        self._actions: ActionRanges | None = None
+        self._memory: MemoryRecord | None = None
+
+    def __enter__(self) -> Recorder:
+        with self._guard:
+            distributed = dist.is_available() and dist.is_initialized()
+            self._rank = dist.get_rank() if distributed else int(os.environ.get("RANK", "0"))
+            if self._rank == 0:
+                content = run_json.describe(self._models, self._optimizers, self._schedule is not None, self._config)
+                write_json(self.directory / "run.json", content, indent=2)
+            for line in environment.missing(os.environ, dist.get_backend() if distributed else None) if self._rank == 0 else ():
+                self._guard.notice(line)
+            self._spans = StepSpans(rank_directory(self.directory, self._rank) / "spans.jsonl")
+            folder = lambda capture: capture_directory(self.directory, self._rank, capture)  # noqa: E731
+            self._windows = Windows(self._window, folder, self._begin, self._end, self._with_stack)
+            self._windows.start()
+        return self
+
+    def step(self, **values: float) -> None:
+        """End a training step. A window that ends with it is written before this returns.
+
+        Args:
+            values: numbers to keep beside the step's times in ``spans.jsonl``, such as ``loss=2.3``.
+        """
+        if self._windows is None or self._spans is None:
+            return
+        with self._guard:
+            if self._layers is not None:
+                self._layers.close()
+            self._spans.step(values)
+            self._windows.step()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._windows is not None:
+            with self._guard:
+                if self._layers is not None:
+                    self._layers.close()
+                self._windows.stop()
+        self._switch_off()
+
+    @property
+    def recording(self) -> bool:
+        """Whether a window is open now."""
+        return self._memory is not None
+
+    def _begin(self, folder: Path) -> None:
+        """A window is about to open: baseline first, then the ranges."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._close_ranges()
+        self._memory = MemoryRecord(self._models, self._optimizers, self._guard.fail)
+        self._memory.write(folder / "memory.json", ended=False)
+        self._layers = LayerRanges(self._models, self._guard.fail)
+        self._actions = ActionRanges(self._schedule)
+
+    def _end(self, folder: Path) -> None:
+        """A window has been written: ranges away, then what is known at its end."""
+        if self._memory is not None:
+            self._memory.write(folder / "memory.json")
+        flight_recorder.dump(folder / "flight_recorder.json")
+        self._close_ranges()
+
+    def _close_ranges(self) -> None:
+        for part in (self._layers, self._actions, self._memory):
+            if part is not None:
+                part.remove()
+        self._layers = self._actions = self._memory = None
+
+    def _switch_off(self) -> None:
+        """Take everything away, whatever state it is in."""
+        windows, self._windows = self._windows, None
+        spans, self._spans = self._spans, None
+        try:
+            self._close_ranges()
+            if spans is not None:
+                spans.close()
+        finally:
+            if windows is not None:
+                windows.stop()

@@ -1,0 +1,86 @@
+"""Which six numbers does a reader want first?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.report import format as fmt
+from tracekit.report.parts import Card
+from tracekit.report.rows import mean, metric, of_steps, steady_steps, table
+from tracekit.report.sections.memory import CATEGORIES, peaks
+
+Document = Mapping[str, Any]
+
+
+def cards(document: Document) -> tuple[Card, ...]:
+    """The key numbers that this run has, at most six; a number that its run should have but cannot tell reads ``unknown``."""
+    made = (_step(document), *_shares(document), _bubble(document), _memory(document), _recompute(document))
+    return tuple(c for c in made if c is not None)
+
+
+def _available(document: Document, name: str) -> bool:
+    return bool(metric(document, name).get("available"))
+
+
+def _step(document: Document) -> Card | None:
+    if not _available(document, "step_time"):
+        return None
+    steps = steady_steps(document)
+    rows = of_steps(table(document, "step_time", "steps"), steps)
+    known = [r for r in rows if r.get("duration_ns") is not None]
+    ranks = {r.get("rank") for r in rows}
+    slowest = max(known, key=lambda r: r["duration_ns"], default=None)
+    detail = f"mean of {fmt.plural(len(steps), 'step')}"
+    if slowest is not None and len(ranks) > 1:
+        detail += f", {fmt.plural(len(ranks), 'rank')}; longest {fmt.duration(slowest['duration_ns'])} on rank {slowest.get('rank')}"
+    return Card("Step time", fmt.duration(mean(r.get("duration_ns") for r in rows)), detail)
+
+
+def _shares(document: Document) -> tuple[Card, ...]:
+    if not _available(document, "breakdown"):
+        return ()
+    rows = of_steps(table(document, "breakdown", "devices"), steady_steps(document))
+    means = {k: mean(r.get(k) for r in rows) for k in ("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns")}
+    return (
+        Card("Compute", _ratio(means["compute_ns"], means["span_ns"]), f"of the step; {fmt.duration(means['compute_ns'])} per rank"),
+        Card(
+            "Exposed communication",
+            _ratio(means["exposed_comm_ns"], means["span_ns"]),
+            f"of the step; {fmt.duration(means['exposed_comm_ns'])} of {fmt.duration(means['comm_ns'])} is not hidden",
+        ),
+    )
+
+
+def _bubble(document: Document) -> Card | None:
+    if not _available(document, "pipeline"):
+        return None
+    s = metric(document, "pipeline").get("summary") or {}
+    detail = f"closed form {fmt.percent(s.get('closed_form_bubble_ratio'))} ({fmt.clean(s.get('schedule') or fmt.UNKNOWN)}, p = {s.get('pipeline_ranks')}, m = {s.get('microbatches')})"
+    return Card("Pipeline bubble", fmt.percent(s.get("bubble_ratio")), detail)
+
+
+def _memory(document: Document) -> Card | None:
+    if not _available(document, "memory"):
+        return None
+    highest = max(peaks(document), key=lambda r: r.get("allocated_peak_bytes") or 0, default=None)
+    if highest is None:
+        return None
+    peak = highest.get("allocated_peak_bytes")
+    known = {c: highest.get(c) or 0 for c in CATEGORIES}
+    most = max(known, key=lambda c: known[c])
+    detail = f"rank {highest.get('rank')}; {_ratio(known[most], peak)} of it {'of unknown owner' if most == 'unknown_bytes' else fmt.label(most)}"
+    return Card("Peak memory", fmt.size(peak), detail)
+
+
+def _recompute(document: Document) -> Card | None:
+    if not _available(document, "recompute"):
+        return None
+    s = metric(document, "recompute").get("summary") or {}
+    ratio = s.get("overhead_of_step_compute_ratio")
+    detail = f"on top of forward + backward ({fmt.clean(s.get('mode') or 'mode unknown')}); {fmt.duration(s.get('recompute_ns'))}"
+    return Card("Recomputation", fmt.percent(ratio), detail)
+
+
+def _ratio(part: float | None, whole: float | None) -> str:
+    return fmt.UNKNOWN if part is None or not whole else fmt.percent(part / whole)

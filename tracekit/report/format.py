@@ -1,0 +1,161 @@
+"""How is a number or a name from a trace written for people?
+
+The unit is read from the end of the column's name (``_ns``, ``_bytes``, ``_ratio``, ``_gbps``): numbers stay integers in
+ns and bytes up to here. None is written ``unknown``. Names come from trace files and are not trusted: ``clean`` takes the
+control characters out (a terminal would obey them), every renderer then escapes for its own language.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+UNKNOWN = "unknown"
+
+_TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_SIZE = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+_UNITS = {"_ns": _TIME, "_bytes": _SIZE}
+
+
+def clean(text: object, limit: int = 120) -> str:
+    """One line of printable text: control, format and surrogate characters become ``�``, long text is cut.
+
+    >>> clean("layers.0\\x1b[31m")
+    'layers.0�[31m'
+    """
+    line = "".join("�" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c for c in str(text))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def duration(ns: float | None) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(1_234_567), duration(None)
+    ('1.23 ms', 'unknown')
+    """
+    return _scaled(ns, _TIME)
+
+
+def size(count: float | None) -> str:
+    """Bytes in a binary unit.
+
+    >>> size(3 * 2**20)
+    '3.00 MiB'
+    """
+    return _scaled(count, _SIZE)
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as percent, one digit after the point.
+
+    >>> percent(0.3043)
+    '30.4 %'
+    """
+    return UNKNOWN if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.1f} %"
+
+
+def scalar(name: str, value: Any) -> str:
+    """One value of a summary, by the unit in its name."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        if name.endswith("_ns") and not name.endswith("ts_ns"):
+            return duration(value)
+        if name.endswith("_bytes") or name == "nbytes":
+            return size(value)
+        if name.endswith("_ratio") or name == "bubble_over_ideal":
+            return percent(value)
+        if name.endswith("_gbps"):
+            return f"{_digits(value)} GB/s"
+        return f"{value:,}" if isinstance(value, int) else _digits(value)
+    if isinstance(value, (list, tuple)):
+        return clean(", ".join(map(str, value))) or "none"
+    if isinstance(value, dict):
+        return clean(", ".join(f"{k} {v}" for k, v in value.items())) or "none"
+    return clean(value)
+
+
+def label(name: str) -> str:
+    """A field's name in words, without its unit.
+
+    >>> label("exposed_comm_ns")
+    'exposed comm'
+    """
+    for suffix in ("_ts_ns", "_ns", "_bytes", "_ratio", "_gbps", "_ppm"):
+        if name.endswith(suffix) and len(name) > len(suffix):
+            name = name[: -len(suffix)]
+            break
+    return clean(name.replace("_", " "))
+
+
+def column(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
+    """Header and cells of one table column, all cells in one unit, which the header names.
+
+    >>> column("wait_ns", [1_500_000, None])
+    ('wait (ms)', ['1.500', 'unknown'])
+    """
+    suffix = next((s for s in _UNITS if name.endswith(s) or name == "nbytes" == "n" + s[1:]), None)
+    known = [abs(v) for v in values if _number(v)]
+    if suffix:
+        factor, unit = _unit(max(known), _UNITS[suffix]) if any(known) else _UNITS[suffix][-3 if suffix == "_bytes" else 1]
+        digits = 0 if factor == 1 else _places(max(known, default=0) / factor)
+        return f"{label(name)} ({unit})", [f"{v / factor:,.{digits}f}" if _number(v) else scalar(name, v) for v in values]
+    if name.endswith("_gbps"):
+        return f"{label(name)} (GB/s)", [_digits(v) if _number(v) else scalar(name, v) for v in values]
+    return label(name), [scalar(name, v) for v in values]
+
+
+def plural(count: int, word: str) -> str:
+    """A count and its word.
+
+    >>> plural(1, "rank"), plural(2, "rank")
+    ('1 rank', '2 ranks')
+    """
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """Rank numbers, runs of them joined.
+
+    >>> ranks([0, 1, 2, 3, 8])
+    '0-3, 8'
+    """
+    runs: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _unit(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
+    return next((u for u in units if abs(value) >= u[0]), units[-1])
+
+
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    factor, unit = _unit(value, units)
+    return f"{value:,.0f} {unit}" if factor == 1 else f"{_digits(value / factor)} {unit}"
+
+
+def _places(value: float) -> int:
+    return 3 if value < 10 else 2 if value < 100 else 1
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, never an exponent for everyday numbers."""
+    if value == 0:
+        return "0"
+    if abs(value) < 0.001:
+        return f"{value:.2e}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

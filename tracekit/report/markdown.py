@@ -1,0 +1,63 @@
+"""How does a report read as Markdown, in a pull request or a wiki? Names from traces are escaped."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.report.parts import Grid, Section, Story
+from tracekit.report.story import story
+
+if TYPE_CHECKING:
+    from tracekit.analysis import Analysis
+
+_MARK = {"ok": "✅", "warnings": "⚠️", "unusable": "❌"}
+
+
+def render(analysis: Analysis) -> str:
+    """The report as GitHub-flavoured Markdown."""
+    return text(story(analysis.to_dict()))
+
+
+def escape(line: str) -> str:
+    r"""Text that Markdown and HTML leave alone; ``@`` mentions nobody, ``#1`` links nowhere, ``::`` commands nothing.
+
+    >>> escape("a|b_c @you <b>")
+    'a\\|b\\_c &#64;you &lt;b&gt;'
+    """
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;").replace("://", "&#58;//").replace("::", "&#58;&#58;")
+    return re.sub(r"(?<!&)#|[\\`*_\[\]|~$]", lambda m: "\\" + m[0], line)
+
+
+def text(s: Story) -> str:
+    """A story as Markdown."""
+    lines = [f"# tracekit: {escape(s.title)}", ""]
+    if s.emulated:
+        lines += ["> **Emulated compute**: layers slept for a set time; schedule and communication are real.", ""]
+    lines += [f"**Health: {_MARK.get(s.verdict, '')} {escape(s.verdict)}**", ""]
+    lines += [f"- {escape(f.severity)} `{f.code.replace('`', '')}`: {escape(f.message)}" + (f" ({escape(f.where)})" if f.where else "") for f in s.findings]
+    lines += ["" if s.findings else "No findings.", f"**{escape(s.headline)}** {escape(s.advice)}", ""]
+    lines += ["| | | |", "|:--|--:|:--|", *(f"| {escape(c.label)} | **{escape(c.value)}** | {escape(c.detail)} |" for c in s.cards), ""]
+    lines += ["<sub>" + " · ".join(f"{k}: {escape(v)}" for k, v in s.run) + "</sub>", ""]
+    for section in s.sections:
+        lines += _section(section)
+    if s.unavailable:
+        lines += ["## Unknown, and why", "", *(f"- **{escape(title)}**: {escape(reason)}" for _, title, reason in s.unavailable), ""]
+    return "\n".join(lines)
+
+
+def table(g: Grid) -> list[str]:
+    """Lines of one Markdown table, with its title."""
+    rule = "|" + "|".join("--:" if n else ":--" for n in g.numeric) + "|"
+    rows = ["| " + " | ".join(escape(c) for c in row) + " |" for row in g.rows]
+    head = "| " + " | ".join(escape(h) for h in g.header) + " |"
+    return [f"*{escape(g.title)}*", "", head, rule, *rows, "", *([f"<sub>{escape(g.note)}</sub>", ""] if g.note else [])]
+
+
+def _section(s: Section) -> list[str]:
+    lines = [f"## {escape(s.title)}", "", f"{escape(s.definition)} *How obtained: {escape(s.obtained)}.*", ""]
+    if s.facts:
+        lines += ["| | |", "|:--|:--|", *(f"| {escape(k)} | {escape(v)} |" for k, v in s.facts), ""]
+    for g in s.grids:
+        lines += table(g)
+    return lines + [f"> {escape(note)}\n" for note in s.notes]

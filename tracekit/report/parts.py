@@ -1,0 +1,117 @@
+"""What is a report made of? The pieces that every renderer draws, already worded, in the order in which they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracekit.report import format as fmt
+
+#: Rows that a table of a report shows at most; the JSON document holds them all.
+ROW_LIMIT = 24
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One health finding, worded: severity, code, message and where."""
+
+    severity: str
+    code: str
+    message: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """One key number: what it is, its value, and what stands beside it (closed form, share, cause)."""
+
+    label: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table ready to be drawn.
+
+    Attributes:
+        title: what its rows are.
+        header: column names with units.
+        rows: cells, as many as the header has.
+        numeric: whether a column holds numbers (drawn flush right).
+        note: what was left out, or "".
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One metric's part of the report.
+
+    Attributes:
+        name: the metric.
+        definition: one line.
+        full_definition: all of it, with its source.
+        tags: how the numbers came about: measured, derived, inferred, emulated.
+        obtained: the same in a sentence.
+        facts: (name, value) pairs of the summary.
+        grids: tables.
+        notes: the metric's own sentences.
+    """
+
+    name: str
+    title: str
+    definition: str
+    full_definition: str
+    tags: tuple[str, ...]
+    obtained: str
+    facts: tuple[tuple[str, str], ...] = ()
+    grids: tuple[Grid, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Story:
+    """A whole report: health first, then one sentence, then numbers, then the sections, last what is unknown and why."""
+
+    title: str
+    version: str
+    verdict: str
+    findings: tuple[Finding, ...]
+    headline: str
+    advice: str
+    run: tuple[tuple[str, str], ...]
+    cards: tuple[Card, ...]
+    sections: tuple[Section, ...]
+    unavailable: tuple[tuple[str, str, str], ...]
+    emulated: bool
+
+
+def grid(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, limit: int = ROW_LIMIT, left_out: str = "") -> Grid:
+    """A Grid of some columns of rows; columns that no row has are dropped, rows past the limit are counted in the note.
+
+    Args:
+        title: what the rows are.
+        rows: dicts with numbers in base units (ns, bytes); None is unknown.
+        columns: which, in order.
+        limit: rows shown.
+        left_out: how the shown rows were chosen, appended to the note when some were left out.
+    """
+    kept = [c for c in columns if any(c in r for r in rows)]
+    shown = list(rows[:limit])
+    made = [fmt.column(c, [r.get(c) for r in shown]) for c in kept]
+    numeric = tuple(c not in ("rank", "layer", "part", "axis", "step") and any(isinstance(r.get(c), (int, float)) for r in shown) for c in kept)
+    note = f"{len(shown)} of {len(rows)} rows shown{left_out}; the JSON report holds all" if len(rows) > len(shown) else ""
+    return Grid(title, tuple(h for h, _ in made), tuple(zip(*(cells for _, cells in made), strict=True)), numeric, note)
+
+
+def facts(summary: Mapping[str, Any], names: Sequence[str] | None = None) -> tuple[tuple[str, str], ...]:
+    """(name, value) pairs of a summary's scalars, worded; all of them, or these names where they exist."""
+    chosen = [n for n in (names if names is not None else summary) if n in summary]
+    return tuple((fmt.label(n), fmt.scalar(n, summary[n])) for n in chosen)

@@ -1,0 +1,75 @@
+"""How are the rows of a report document picked and averaged for reading?
+
+A report is a document (``Analysis.to_dict()``): tables are lists of dicts, None is unknown. A mean with an unknown member
+is unknown: a mean over the known ones would be a different number under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def metric(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A metric of the document; one that says it was not computed where the document has none."""
+    found = document.get("metrics", {}).get(name)
+    return found or {"available": False, "reason": "this report does not hold it", "summary": {}, "tables": {}}
+
+
+def table(document: Mapping[str, Any], name: str, of: str) -> Sequence[Row]:
+    """Rows of one table of a metric, none where it has no such table."""
+    rows: Sequence[Row] = (metric(document, name).get("tables") or {}).get(of) or ()
+    return rows
+
+
+def steady_steps(document: Mapping[str, Any]) -> frozenset[int]:
+    """Steps that are complete and no warm-up on every rank; every complete step where none is left."""
+    rows = [r for r in table(document, "step_time", "steps") if r.get("step") is not None]
+    cut = {r["step"] for r in rows if r.get("complete") is False}
+    warm = {r["step"] for r in rows if r.get("warmup")}
+    complete = {r["step"] for r in rows} - cut
+    return frozenset(complete - warm) or frozenset(complete)
+
+
+def of_steps(rows: Iterable[Row], steps: frozenset[int]) -> list[Row]:
+    """Rows of these steps; where none is named, or no row has one of them, the rows of the whole trace (step null)."""
+    rows = list(rows)
+    picked = [r for r in rows if r.get("step") in steps]
+    return picked or [r for r in rows if r.get("step") is None] or rows
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Arithmetic mean; unknown where a member is unknown, or there is none.
+
+    >>> mean([1, 3]), mean([1, None]), mean([])
+    (2.0, None, None)
+    """
+    known = list(values)
+    numbers = [v for v in known if v is not None]
+    return sum(numbers) / len(numbers) if numbers and len(numbers) == len(known) else None
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Sum; unknown where a member is unknown, or there is none."""
+    known = list(values)
+    numbers = [v for v in known if v is not None]
+    return sum(numbers) if numbers and len(numbers) == len(known) else None
+
+
+def group(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows by the values of some columns, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(k) for k in keys), []).append(row)
+    return groups
+
+
+def mean_rows(rows: Iterable[Row], keys: Sequence[str], values: Sequence[str]) -> list[dict[str, Any]]:
+    """One row per group, with the means of the value columns.
+
+    >>> mean_rows([{"rank": 0, "a_ns": 2}, {"rank": 0, "a_ns": 4}], ["rank"], ["a_ns"])
+    [{'rank': 0, 'a_ns': 3.0}]
+    """
+    return [dict(zip(keys, key, strict=True)) | {v: mean(r.get(v) for r in members) for v in values} for key, members in group(rows, keys).items()]

@@ -1,0 +1,63 @@
+"""What is each rank's step made of? Parts that add up to the step, as means over the steady steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.report import format as fmt
+from tracekit.report.parts import Section, grid
+from tracekit.report.rows import Row, group, mean_rows, of_steps, steady_steps, table, total
+from tracekit.report.sections.common import section
+
+
+def part_name(part: object, axis: object) -> str:
+    """Name of a part in words: ``exposed wait (tp)``."""
+    words = fmt.label(str(part))
+    return f"{words} ({fmt.clean(axis)})" if axis is not None else words
+
+
+def mean_parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows part, axis, duration_ns: means over ranks and steady steps, of parts that some rank spent time in.
+
+    A rank and step without a row of a part spent nothing in it: the parts add up to the step.
+    """
+    rows = of_steps(table(document, "budget", "ranks"), steady_steps(document))
+    steps = len(group(rows, ["rank", "step"]))
+    sums = [{"part": p, "axis": a, "duration_ns": _divide(total(r.get("duration_ns") for r in of), steps)} for (p, a), of in group(rows, ["part", "axis"]).items()]
+    return [r for r in sums if r["duration_ns"] != 0]
+
+
+def budget(document: Mapping[str, Any]) -> Section:
+    """The section of the metric ``budget``."""
+    rows = of_steps(table(document, "budget", "ranks"), steady_steps(document))
+    parts = mean_parts(document)
+    whole = total(p["duration_ns"] for p in parts)
+    shares: list[Row] = [
+        {"part": part_name(p["part"], p["axis"]), "mean_ns": p["duration_ns"], "of the step_ratio": _divide(p["duration_ns"], whole)}
+        for p in sorted(parts, key=lambda p: -(p["duration_ns"] or 0))
+    ]
+    grids = (grid("Mean over ranks and steps", [*shares, {"part": "step", "mean_ns": whole, "of the step_ratio": None if whole is None else 1.0}] if shares else [], ["part", "mean_ns", "of the step_ratio"]),)
+    per_rank = _per_rank(rows, parts)
+    if len(per_rank) > 1:
+        columns = ["rank", *dict.fromkeys(k for r in per_rank for k in r if k != "rank")]
+        grids = (*grids, grid("Per rank", per_rank, columns, limit=16, left_out=", those with the most time outside compute"))
+    return section(document, "budget", "derived: an exact division of each rank's measured step, its parts add up to the step", ("derived",), grids=grids)
+
+
+def _per_rank(rows: list[Row], parts: list[dict[str, Any]]) -> list[Row]:
+    means = mean_rows(rows, ["rank", "part", "axis"], ["duration_ns"])
+    known = {(p["part"], p["axis"]) for p in parts}
+    out: list[Row] = []
+    for (rank,), of in group(means, ["rank"]).items():
+        named = {f"{r['part']} {r['axis'] or ''}".strip() + "_ns": r["duration_ns"] for r in of if (r["part"], r["axis"]) in known}
+        out.append({"rank": rank, **named, "step_ns": total(r["duration_ns"] for r in of)})
+    if len(out) <= 16:
+        return out
+    return sorted(out, key=lambda r: r.get("compute_ns") or 0)
+
+
+def _divide(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b
+
+

@@ -1,0 +1,57 @@
+"""What do the collectives of each layer cost, and is it waiting for the last rank or moving bytes?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.report.parts import Section, facts, grid
+from tracekit.report.rows import Row, group, steady_steps, table, total
+from tracekit.report.sections.common import section
+
+VALUES = ["count", "nbytes", "wait_ns", "transfer_ns", "exposed_ns"]
+
+
+def per_step(rows: list[Row] | tuple[Row, ...], steps: frozenset[int], keys: list[str]) -> tuple[list[Row], str]:
+    """Sums per group and step, and whether they are per step or over the whole recording.
+
+    Rows of the steady steps are summed and divided by the number of those steps; where a table has no rows by step,
+    the rows of the whole recording (step null) stand as they are.
+    """
+    picked = [r for r in rows if r.get("step") in steps]
+    over = len(steps) if picked else 1
+    chosen = picked or [r for r in rows if r.get("step") is None]
+    out: list[Row] = []
+    for key, of in group(chosen, keys).items():
+        sums = {v: total(r.get(v) for r in of) for v in VALUES if any(v in r for r in of)}
+        out.append(dict(zip(keys, key, strict=True)) | {v: None if s is None else _whole(s / over) for v, s in sums.items()})
+    return out, "per step" if picked else "all recorded steps together"
+
+
+def collectives(document: Mapping[str, Any]) -> Section:
+    """The section of the metric ``collectives``: by kind, then by layer and direction."""
+    steps = steady_steps(document)
+    layers, per = per_step(tuple(table(document, "collectives", "by_layer")), steps, ["layer", "layer_index", "direction", "kind"])
+    layers.sort(key=lambda r: (r.get("layer_index") is None, r.get("layer_index") or 0, str(r.get("layer")), str(r.get("direction"))))
+    left_out = ""
+    if len(layers) > 24:
+        layers.sort(key=lambda r: -(r.get("exposed_ns") or 0))
+        left_out = ", the most exposed first"
+    kinds = table(document, "collectives", "by_kind")
+    columns = [c for c in ("step", "kind", "axis", "direction", *VALUES, "algbw_gbps", "busbw_gbps") if any(r.get(c) is not None for r in kinds)]
+    kind_rows = [r for r in kinds if r.get("step") is None] or list(kinds)
+    grids = (
+        grid("By kind, all recorded steps together", kind_rows, [c for c in columns if c != "step"]),
+        grid(f"By layer and direction, {per}", layers, ["layer", "direction", "kind", *VALUES], left_out=left_out),
+    )
+    sources = {r.get("layer_source") for r in table(document, "collectives", "instances")}
+    tags = ("measured", "inferred") if "inferred" in sources else ("measured",)
+    obtained = "measured: each collective is matched over its ranks; wait is until the last rank came, transfer from then on"
+    if "inferred" in sources:
+        obtained += "; some layers are inferred from repetition"
+    summary = {k: v for k, v in (document["metrics"]["collectives"].get("summary") or {}).items() if not isinstance(v, (dict, list))}
+    return section(document, "collectives", obtained, tags, facts(summary), grids)
+
+
+def _whole(value: float) -> float | int:
+    return int(value) if float(value).is_integer() else value

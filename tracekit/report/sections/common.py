@@ -1,0 +1,54 @@
+"""What do all sections share? Title, definition, notes, and the words on how the numbers came about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.report import format as fmt
+from tracekit.report.parts import Grid, Section
+from tracekit.report.rows import metric
+
+SLEPT = "compute emulated"
+
+
+def emulated(document: Mapping[str, Any]) -> bool:
+    """Whether any compute of the run was slept instead of computed."""
+    return bool((document.get("run") or {}).get("emulated"))
+
+
+def section(
+    document: Mapping[str, Any],
+    name: str,
+    obtained: str,
+    tags: tuple[str, ...],
+    facts: tuple[tuple[str, str], ...] = (),
+    grids: tuple[Grid, ...] = (),
+) -> Section:
+    """A section of a metric, its definition and notes taken from the document."""
+    found = metric(document, name)
+    slept = emulated(document)
+    full = str(found.get("definition") or "")
+    return Section(
+        name=name,
+        title=fmt.clean(found.get("title") or fmt.label(name).capitalize()),
+        definition=first_sentence(full),
+        full_definition=full,
+        tags=(*tags, "emulated") if slept else tags,
+        obtained=f"{obtained}; {SLEPT}" if slept else obtained,
+        facts=facts,
+        grids=tuple(g for g in grids if g.rows),
+        notes=tuple(fmt.clean(n, 400) for n in found.get("notes") or ()),
+    )
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence, on one line.
+
+    >>> first_sentence("Busy is the\\n union of work. Source: nobody.")
+    'Busy is the union of work.'
+    """
+    line = " ".join(text.split())
+    m = re.match(r"(.+?[.:;])(?= [A-Z`]|$)", line)
+    return fmt.clean(m[1] if m else line, 400)

@@ -1,0 +1,29 @@
+"""How large is the pipeline bubble, beside its closed form, and where does each stage lose its time?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.report.parts import Section, facts, grid
+from tracekit.report.rows import mean_rows, metric, of_steps, steady_steps, table
+from tracekit.report.sections.common import section
+
+FIRST = [
+    "schedule", "pipeline_ranks", "stages", "microbatches", "window_ns", "bubble_ratio", "closed_form_bubble_ratio", "simulated_bubble_ratio",
+    "bubble_over_ideal", "longest_stage_bubble_ratio",
+]  # fmt: skip
+PARTS = [
+    "work_ns", "bubble_ns", "fill_ns", "steady_wait_ns", "p2p_transfer_ns", "exposed_other_collective_ns", "launch_gap_ns", "drain_ns",
+]  # fmt: skip
+
+
+def pipeline(document: Mapping[str, Any]) -> Section:
+    """The section of the metric ``pipeline``: the ratios side by side, then the bubble of each stage in parts."""
+    summary = metric(document, "pipeline").get("summary") or {}
+    rest = [k for k, v in summary.items() if k not in FIRST and not isinstance(v, (dict, list))]
+    rows = mean_rows(of_steps(table(document, "pipeline", "stages"), steady_steps(document)), ["rank", "stage"], PARTS)
+    rows.sort(key=lambda r: (r["stage"], r["rank"]))
+    stages = grid("Per stage, mean step: bubble = fill + steady wait + transfer + other collectives + launch gap + drain", rows, ["stage", "rank", *PARTS])
+    obtained = "measured from the spans of the pipeline's actions, beside the closed form of the schedule (theory)"
+    return section(document, "pipeline", obtained, ("measured",), facts(summary, [*FIRST, *rest]), (stages,))

@@ -1,0 +1,28 @@
+"""What does activation recomputation cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.report.parts import Section, facts, grid
+from tracekit.report.rows import mean_rows, metric, of_steps, steady_steps, table
+from tracekit.report.sections.common import section
+
+VALUES = ["forward_ns", "backward_ns", "recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio"]
+
+
+def recompute(document: Mapping[str, Any]) -> Section:
+    """The section of the metric ``recompute``: the overhead, and each rank's share."""
+    steps = steady_steps(document)
+    rows = mean_rows(of_steps(table(document, "recompute", "ranks"), steps), ["rank"], VALUES)
+    layers = of_steps(table(document, "recompute", "layers"), steps)
+    keys = [k for k in ("layer", "layer_index") if any(k in r for r in layers)]
+    values = [k for k in ("forward_ns", "backward_ns", "recompute_ns", "forward_runs", "recompute_runs") if any(k in r for r in layers)]
+    by_layer = sorted(mean_rows(layers, keys, values), key=lambda r: (r.get("layer_index") is None, r.get("layer_index") or 0))
+    grids = (
+        grid("Per rank, mean step", rows, ["rank", *VALUES], limit=16),
+        grid("Per layer, mean over ranks and steps", by_layer, ["layer", *values]),
+    )
+    summary = {k: v for k, v in (metric(document, "recompute").get("summary") or {}).items() if not isinstance(v, (dict, list))}
+    return section(document, "recompute", "measured: forward operators that ran again inside the backward", ("measured",), facts(summary), grids)

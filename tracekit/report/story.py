@@ -1,0 +1,91 @@
+"""What does a report say, and in which order? Every renderer draws this, so all of them say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.report import format as fmt
+from tracekit.report.cards import cards
+from tracekit.report.headline import headline
+from tracekit.report.parts import Finding, Story
+from tracekit.report.sections import SECTIONS, other
+from tracekit.report.sections.common import emulated
+
+_ORDER = {"error": 0, "warning": 1, "info": 2}
+
+
+def story(document: Mapping[str, Any]) -> Story:
+    """Word a report document (schema ``tracekit.report/1``) for reading.
+
+    Health comes before any number, what could not be computed comes last with its reason. Metrics that tracekit
+    gained later than this file appear as well, in a plain section.
+    """
+    metrics = document.get("metrics") or {}
+    names = [n for n in SECTIONS if n in metrics] + [n for n in metrics if n not in SECTIONS]
+    shown = [n for n in names if metrics[n].get("available")]
+    head, advice = headline(document)
+    return Story(
+        title=_title(document),
+        version=fmt.clean(document.get("tracekit") or fmt.UNKNOWN),
+        verdict=fmt.clean((document.get("health") or {}).get("verdict") or fmt.UNKNOWN),
+        findings=_findings(document),
+        headline=head,
+        advice=advice,
+        run=_run(document),
+        cards=cards(document),
+        sections=tuple(SECTIONS[n](document) if n in SECTIONS else other(document, n) for n in shown),
+        unavailable=tuple(
+            (n, fmt.clean(metrics[n].get("title") or fmt.label(n).capitalize()), fmt.clean(metrics[n].get("reason") or "no reason was given", 400))
+            for n in names
+            if not metrics[n].get("available")
+        ),
+        emulated=emulated(document),
+    )
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    run = document.get("run") or {}
+    source = run.get("source")
+    first = source[0] if isinstance(source, (list, tuple)) and source else source
+    return fmt.clean(run.get("recipe") or first or "training run")
+
+
+def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
+    rows = (document.get("health") or {}).get("findings") or ()
+    made = [
+        Finding(
+            severity=fmt.clean(r.get("severity") or fmt.UNKNOWN),
+            code=fmt.clean(r.get("code") or fmt.UNKNOWN),
+            message=fmt.clean(r.get("message") or "", 400),
+            where=", ".join(
+                text
+                for text in (
+                    fmt.clean(r["file"], 200) if r.get("file") else "",
+                    f"rank {r['rank']}" if r.get("rank") is not None else "",
+                    f"byte {r['offset']:,}" if r.get("offset") is not None else "",
+                    f"{r['count']:,} records" if r.get("count") is not None else "",
+                )
+                if text
+            ),
+        )
+        for r in rows
+    ]
+    return tuple(sorted(made, key=lambda f: _ORDER.get(f.severity, 3)))
+
+
+def _run(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    run = document.get("run") or {}
+    mesh = {k: v for k, v in (run.get("mesh") or {}).items() if v != 1}
+    source = run.get("source")
+    sources = [source] if isinstance(source, str) else list(source or ())
+    listed = ", ".join(fmt.clean(s, 200) for s in sources[:3]) + (f" and {len(sources) - 3} more" if len(sources) > 3 else "")
+    pairs = {
+        "ranks": fmt.ranks(run.get("ranks") or ()) + ("" if run.get("world_size") is None else f" of {run['world_size']}"),
+        "mesh": " × ".join(f"{fmt.clean(k)} {fmt.clean(v)}" for k, v in mesh.items()) or "no axis known",
+        "steps": fmt.ranks(run.get("steps") or ()),
+        "device": fmt.clean(run.get("device") or fmt.UNKNOWN),
+        "backend": fmt.clean(run.get("backend") or fmt.UNKNOWN),
+        "read from": listed or fmt.UNKNOWN,
+    }
+    return tuple(pairs.items())

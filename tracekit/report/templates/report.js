@@ -1,0 +1,28 @@
+"use strict";
+(function () {
+  var options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+  var narrow = window.innerWidth < 640;
+  document.querySelectorAll("[data-figure]").forEach(function (node) {
+    var fig = JSON.parse(document.getElementById(node.dataset.figure).textContent);
+    if (narrow) {
+      fig.layout.font.size = 11;
+      options.displayModeBar = false;
+    }
+    Plotly.newPlot(node, fig.data, fig.layout, options);
+  });
+  window.addEventListener("beforeprint", function () {
+    document.querySelectorAll("[data-figure]").forEach(function (node) { Plotly.Plots.resize(node); });
+  });
+  var links = {};
+  document.querySelectorAll("nav a[href^='#']").forEach(function (a) { links[a.getAttribute("href").slice(1)] = a; });
+  if ("IntersectionObserver" in window) {
+    var seen = new IntersectionObserver(function (entries) {
+      entries.forEach(function (entry) {
+        if (entry.isIntersecting && links[entry.target.id]) {
+          Object.keys(links).forEach(function (id) { links[id].classList.toggle("here", id === entry.target.id); });
+        }
+      });
+    }, { rootMargin: "-80px 0px -70% 0px" });
+    document.querySelectorAll("section[id]").forEach(function (section) { seen.observe(section); });
+  }
+})();

@@ -1,0 +1,283 @@
+"""Which columns does every table have, of which type and unit, and what do they mean?
+
+Left half (one rank at a time): ``EVENTS`` and ``SAMPLES`` are the two tables of a RankTrace, the tables in ``FACTS``
+are what a rank is boiled down to. Nullable columns use pandas' masked types (``Int64``, ``boolean``) or categories;
+null means unknown and there is no -1. All times are int64 ns since the Unix epoch where the trace has a base.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+REPORT_SCHEMA = "tracekit.report/1"
+
+
+class Column(NamedTuple):
+    """One column: pandas dtype, and what it holds (with its unit)."""
+
+    dtype: str
+    meaning: str
+
+
+Table = dict[str, Column]
+
+_TIME: Table = {
+    "start_ns": Column("int64", "start, ns on this rank's clock"),
+    "end_ns": Column("int64", "end (exclusive), ns on this rank's clock"),
+}
+_STEP: Table = {"step": Column("Int64", "N of ProfilerStep#N; null outside every step")}
+
+#: One row per complete slice, sorted by (thread, ts, -dur); the row number is the event's id.
+EVENTS: Table = {
+    "step": Column("Int64", "N of the ProfilerStep#N that holds it (device work: that holds its launch)"),
+    "ts": Column("int64", "start, ns"),
+    "dur": Column("int64", "duration, ns"),
+    "kind": Column("category", "vocabulary.Kind"),
+    "name": Column("category", "name as written in the trace"),
+    "thread": Column("int32", "code of the (pid, tid) pair, unique within the rank"),
+    "device": Column("Int32", "device index of device work"),
+    "stream": Column("Int64", "stream of device work"),
+    "parent": Column("Int64", "row of the innermost enclosing CPU event on the same thread (async ranges excluded)"),
+    "launch": Column("Int64", "row of the CPU event that launched it: device work by correlation, gloo:* by call order"),
+    "correlation": Column("Int64", "CUPTI correlation id"),
+    "external_id": Column("Int64", "Kineto External id"),
+    "sequence": Column("Int64", "autograd Sequence number"),
+    "fwd_thread": Column("Int64", "Fwd thread id: 0 in forward operators, >= 1 in backward nodes"),
+    "phase": Column("category", "vocabulary.Phase"),
+    "layer": Column("category", "module path, e.g. layers.3.attention"),
+    "layer_source": Column("category", "what gave the layer: fsdp, range, module, sequence, inferred"),
+    "recompute": Column("bool", "inside a repeated forward"),
+    "stage": Column("Int64", "pipeline stage (virtual stages counted)"),
+    "action": Column("category", "pipeline action F, B, I or W it runs in"),
+    "microbatch": Column("Int64", "microbatch number"),
+    "collective": Column("category", "vocabulary.Collective, on communication and on the operator that issues it"),
+    "group": Column("category", "process group name"),
+    "group_desc": Column("category", "process group description, e.g. mesh_tp"),
+    "group_ranks": Column("category", "global ranks of the group, '0,1,2,3', sorted"),
+    "group_size": Column("Int64", "ranks in the group"),
+    "seq": Column("Int64", "collective sequence number within the group"),
+    "peer": Column("Int64", "global rank at the other end of a send or receive"),
+    "nbytes": Column("Int64", "nccl-tests' size: the buffer; the total over ranks for all-gather and reduce-scatter"),
+    "dtype": Column("category", "element type as the trace names it"),
+}
+
+#: Memory events and counters of a rank, in order of time.
+SAMPLES: Table = {
+    "ts": Column("int64", "time, ns"),
+    "thread": Column("int32", "thread code, as in events"),
+    "device_type": Column("Int64", "0 CPU, 1 CUDA, 6 HIP (torch's DeviceType)"),
+    "device": Column("Int64", "device index; null for CPU"),
+    "addr": Column("UInt64", "address of the block"),
+    "nbytes": Column("int64", "bytes, negative when freed"),
+    "allocated": Column("Int64", "Total Allocated after the event, bytes"),
+    "reserved": Column("Int64", "Total Reserved after the event, bytes"),
+    "event": Column("Int64", "row of the innermost CPU event (operator or range) it happened in"),
+}
+
+FINDINGS: Table = {
+    "code": Column("object", "short name of the finding, e.g. rank_missing"),
+    "severity": Column("object", "info, warning or error"),
+    "message": Column("object", "what is wrong, and what to do"),
+    "file": Column("object", "file it is about, or null"),
+    "rank": Column("Int64", "rank it is about, or null"),
+    "offset": Column("Int64", "byte in the file, or null"),
+    "count": Column("Int64", "how many records are concerned, or null"),
+}
+
+EXTENT: Table = {
+    **_TIME,
+    "events": Column("int64", "number of slices read"),
+}
+
+STEPS: Table = {
+    "step": Column("int64", "N of ProfilerStep#N"),
+    **_TIME,
+    "window_start_ns": Column("int64", "start of the window that holds the step's device work"),
+    "window_end_ns": Column("int64", "end of that window"),
+    "window_source": Column("object", "host: the ProfilerStep range; device: end of the previous step's last device work to end of its own"),
+    "complete": Column("bool", "the whole step was recorded"),
+    "warmup": Column("bool", "first recorded step and longer than 1.1 x the median of the others"),
+}
+
+BUSY: Table = {
+    "device": Column("int64", "device index (0 for a CPU run: the rank's process)"),
+    "device_type": Column("object", "cpu or gpu"),
+    "step": Column("Int64", "step; null = the whole trace"),
+    "span_ns": Column("int64", "of a step: its window; of the whole trace: first start to last end of device work"),
+    "busy_ns": Column("int64", "union of all device work"),
+    "compute_ns": Column("int64", "union of compute"),
+    "comm_ns": Column("int64", "union of communication"),
+    "overlap_ns": Column("int64", "communication under compute"),
+    "exposed_comm_ns": Column("int64", "communication not under compute"),
+    "memcpy_ns": Column("int64", "union of copies and memsets"),
+    "exposed_memcpy_ns": Column("int64", "copies under neither compute nor communication"),
+    "idle_ns": Column("int64", "span minus busy"),
+    "emulated_ns": Column("int64", "part of compute that was slept, not computed"),
+    "kernels": Column("int64", "number of compute and communication events"),
+}
+
+#: One row per collective execution of this rank (kernel, or gloo:* on CPU runs); sends and receives are in P2P_CALLS.
+CALLS: Table = {
+    **_STEP,
+    **_TIME,
+    "kind": Column("object", "vocabulary.Collective"),
+    "exposed_ns": Column("int64", "part not under this rank's compute"),
+    "group": Column("object", "process group name, or null"),
+    "group_desc": Column("object", "process group description, or null"),
+    "group_ranks": Column("object", "'0,1,2,3', or null"),
+    "group_size": Column("Int64", "ranks in the group"),
+    "seq": Column("Int64", "sequence number in the group"),
+    "nbytes": Column("Int64", "nccl-tests' size"),
+    "dtype": Column("object", "element type"),
+    "layer": Column("object", "module path, or null"),
+    "layer_last": Column("object", "last layer of a bucket that spans several, or null"),
+    "layer_source": Column("object", "range, sequence, fsdp, module, inferred, or null"),
+    "direction": Column("object", "vocabulary.Direction, or null"),
+    "microbatch": Column("Int64", "microbatch, or null"),
+    "stage": Column("Int64", "pipeline stage, or null"),
+    "in_action": Column("bool", "launched inside a pipeline action"),
+    "device": Column("int64", "device index (0 on CPU)"),
+    "stream": Column("Int64", "stream, or thread on CPU"),
+}
+
+#: One row per send or receive of this rank.
+P2P_CALLS: Table = {
+    **_STEP,
+    **_TIME,
+    "kind": Column("object", "send, recv, or send_recv where one kernel does several"),
+    "exposed_ns": Column("int64", "part not under this rank's compute"),
+    "peer": Column("Int64", "global rank at the other end; null where unknown"),
+    "group": Column("object", "process group name"),
+    "group_desc": Column("object", "process group description"),
+    "group_ranks": Column("object", "'0,1,2,3', or null"),
+    "seq": Column("Int64", "sequence number (rank-local)"),
+    "nbytes": Column("Int64", "bytes moved"),
+    "dtype": Column("object", "element type"),
+    "direction": Column("object", "forward (activations), backward (gradients), or null"),
+    "microbatch": Column("Int64", "microbatch, or null"),
+    "stage": Column("Int64", "this rank's stage, or null"),
+    "batch": Column("Int64", "number of the coalesced kernel it belongs to; null when it has its own kernel"),
+}
+
+#: One row per pipeline action of this rank.
+ACTIONS: Table = {
+    **_STEP,
+    "stage": Column("int64", "stage (virtual stages counted)"),
+    "action": Column("object", "F, B, I or W"),
+    "microbatch": Column("int64", "microbatch"),
+    **_TIME,
+    "compute_ns": Column("int64", "union of its compute"),
+    "exposed_collective_ns": Column("int64", "its TP, CP and EP collectives not under compute"),
+    "inner_gap_ns": Column("int64", "span minus the two above"),
+    "fresh_start_ns": Column("int64", "start of the part of the span that no earlier action of the rank covers"),
+    "fresh_compute_ns": Column("int64", "compute of all actions in that part: overlapped actions count once"),
+    "fresh_exposed_collective_ns": Column("int64", "exposed collectives of all actions in that part"),
+    "source": Column("object", "range (PP:), gpipe_range, or inferred"),
+}
+
+#: Where, between pipeline actions of this rank, collectives of no action (FSDP, DP, world) run under no compute.
+GAP_COLLECTIVES: Table = {
+    **_STEP,
+    **_TIME,
+}
+
+MEMORY_PEAKS: Table = {
+    "device": Column("int64", "device index (0 on CPU)"),
+    "device_type": Column("object", "cpu or gpu"),
+    "step": Column("Int64", "step; null = the whole trace"),
+    "allocated_peak_bytes": Column("int64", "highest allocated"),
+    "allocated_peak_ts_ns": Column("int64", "first time it was reached"),
+    "reserved_peak_bytes": Column("Int64", "highest reserved; null where there is no caching allocator"),
+    "parameter_bytes": Column("Int64", "null: not known, then part of unknown"),
+    "gradient_bytes": Column("Int64", ""),
+    "optimizer_state_bytes": Column("Int64", ""),
+    "activation_bytes": Column("Int64", "saved in a layer's forward until its backward frees it"),
+    "input_bytes": Column("Int64", "batches and receive buffers"),
+    "temporary_bytes": Column("Int64", ""),
+    "unknown_bytes": Column("int64", "the categories sum to the peak exactly"),
+    "baseline_source": Column("object", "where the level before the recording comes from: recorder, totals, none"),
+}
+
+MEMORY_LAYERS: Table = {
+    "device": Column("int64", "device index"),
+    "step": Column("Int64", "step; null = the whole trace"),
+    "layer": Column("object", "module path of the layer (no sublayer)"),
+    "layer_index": Column("Int64", "global number of the layer"),
+    "activation_bytes": Column("int64", "activations of the layer alive at the peak"),
+}
+
+MEMORY_CURVE: Table = {
+    "device": Column("int64", "device index"),
+    "step": Column("Int64", "step"),
+    "ts_ns": Column("int64", "time"),
+    "allocated_bytes": Column("int64", "allocated after that time; thinned to at most 2,000 points that keep each extreme"),
+    "reserved_bytes": Column("Int64", "reserved"),
+    "phase": Column("object", "forward, backward, optimizer, or null"),
+}
+
+RECOMPUTE: Table = {
+    **_STEP,
+    "layer": Column("object", "layer path; null = all of the step, those without a layer included"),
+    "layer_index": Column("Int64", "global number of the layer"),
+    "forward_ns": Column("int64", "sum of compute in forward, without the repeated part"),
+    "backward_ns": Column("int64", "sum of compute in backward, without the repeated part"),
+    "recompute_ns": Column("int64", "sum of compute of repeated forwards"),
+    "reissued_collective_ns": Column("int64", "sum of durations of collectives issued again, waits included"),
+    "reissued_collectives": Column("int64", "their number"),
+    "forward_runs": Column("int64", "how often the layer's forward ran"),
+    "recompute_runs": Column("int64", "how often it was repeated"),
+    "decidable": Column("bool", "false where the trace cannot tell (compiled, no sequence numbers)"),
+}
+
+#: Every table of a rank's facts, by name.
+FACTS: dict[str, Table] = {
+    "findings": FINDINGS,
+    "extent": EXTENT,
+    "steps": STEPS,
+    "busy": BUSY,
+    "calls": CALLS,
+    "p2p_calls": P2P_CALLS,
+    "actions": ACTIONS,
+    "gap_collectives": GAP_COLLECTIVES,
+    "memory_peaks": MEMORY_PEAKS,
+    "memory_layers": MEMORY_LAYERS,
+    "memory_curve": MEMORY_CURVE,
+    "recompute": RECOMPUTE,
+}
+
+
+def empty(table: Table) -> pd.DataFrame:
+    """A table without rows, its columns typed."""
+    return pd.DataFrame({name: pd.Series(dtype=column.dtype) for name, column in table.items()})
+
+
+def conform(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """The same rows with exactly the table's columns, in its order and types; missing nullable columns become null.
+
+    Raises:
+        ValueError: a column that may not be null is missing, or a value does not fit its type.
+    """
+    columns = {}
+    for name, column in table.items():
+        if name in frame:
+            columns[name] = frame[name].astype(column.dtype)
+        elif column.dtype in ("int64", "int32", "bool"):
+            raise ValueError(f"column {name} is missing")
+        else:
+            columns[name] = pd.Series(None, index=frame.index, dtype=column.dtype)
+    return pd.DataFrame(columns, index=frame.index)
+
+
+def validate(frame: pd.DataFrame, table: Table) -> None:
+    """Check columns and dtypes of a table.
+
+    Raises:
+        ValueError: naming the first column that differs.
+    """
+    if list(frame.columns) != list(table):
+        raise ValueError(f"columns are {list(frame.columns)}, want {list(table)}")
+    for name, column in table.items():
+        if str(frame[name].dtype) not in (column.dtype, "str" if column.dtype == "object" else column.dtype):
+            raise ValueError(f"column {name} is {frame[name].dtype}, want {column.dtype}")

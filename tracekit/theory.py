@@ -1,0 +1,399 @@
+"""What should it cost, on paper? Closed forms for collectives, pipelines, memory, recomputation and FLOPs.
+
+Pure functions, one formula each, with its source. They know nothing of traces: metrics put them beside what was
+measured. None means that no closed form holds for these arguments; it is never replaced by a guess.
+
+Letters: ``s`` sequence, ``b`` microbatch size, ``h`` hidden size, ``a`` heads, ``t`` tensor-parallel degree, ``p``
+pipeline ranks, ``m`` microbatches per step and pipeline, ``v`` virtual stages per pipeline rank.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+from tracekit.vocabulary import Collective
+
+_RING = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER}
+_WHOLE = {Collective.BROADCAST, Collective.REDUCE, Collective.SEND, Collective.RECV, Collective.SEND_RECV}
+
+
+def busbw_factor(kind: str, n: int) -> float | None:
+    """What algbw is multiplied with to give busbw.
+
+    all_reduce 2(n-1)/n; all_gather, reduce_scatter, all_to_all, gather and scatter (n-1)/n; broadcast, reduce and
+    point-to-point 1. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md. algbw = size / time, with size the buffer
+    (all_reduce), the total over the ranks (all_gather, reduce_scatter) or one rank's send buffer (all_to_all).
+
+    Args:
+        kind: a ``vocabulary.Collective``.
+        n: ranks of the group.
+
+    Returns:
+        The factor; None for a barrier, an unknown kind, or n < 1.
+
+    >>> busbw_factor("all_reduce", 8), busbw_factor("reduce_scatter", 8), busbw_factor("barrier", 8)
+    (1.75, 0.875, None)
+    """
+    if n < 1:
+        return None
+    if kind == Collective.ALL_REDUCE:
+        return 2 * (n - 1) / n
+    if kind in _RING:
+        return (n - 1) / n
+    return 1.0 if kind in _WHOLE else None
+
+
+def wire_bytes(kind: str, nbytes: int, n: int) -> int | None:
+    """Bytes that a rank sends when a ring does the work (for rooted kinds: the rank that sends most).
+
+    ``nbytes`` is nccl-tests' size, so the number is ``nbytes`` times :func:`busbw_factor`, rounded down: all_reduce
+    2(n-1)/n, all_gather and reduce_scatter (n-1)/n of the total. An all_reduce therefore sends exactly as much as a
+    reduce_scatter and an all_gather of the same tensor. Source: Patarasuk and Yuan 2009 (ring all-reduce);
+    nccl-tests, doc/PERFORMANCE.md.
+
+    Returns:
+        Bytes, or None where :func:`busbw_factor` is None.
+
+    >>> wire_bytes("all_reduce", 1024, 4), wire_bytes("all_gather", 1024, 4)
+    (1536, 768)
+    """
+    if n < 1 or nbytes < 0:
+        return None
+    if kind == Collective.ALL_REDUCE:
+        return 2 * (n - 1) * nbytes // n
+    if kind in _RING:
+        return (n - 1) * nbytes // n
+    return nbytes if kind in _WHOLE else None
+
+
+def bubble_over_ideal(schedule: str, p: int, m: int, v: int = 1, f: float = 1.0, i: float = 1.0, w: float = 1.0) -> float | None:
+    """Bubble of a pipeline relative to its ideal time m(F+I+W), with uniform stages and free sends.
+
+    - ``gpipe``, ``1f1b``: (p-1)/m (GPipe, arXiv 1811.06965; Megatron-LM, arXiv 2104.04473 section 2.2.1)
+    - ``interleaved_1f1b``: (p-1)/(vm) (arXiv 2104.04473 section 2.2.2)
+    - ``looped_bfs``: (p-1)/(vm) (Breadth-First Pipeline Parallelism, arXiv 2211.05953)
+    - ``zb_h1``: (p-1)(F+I-W)/(m(F+I+W)), ``zb_h2``: (p-1)(F+I-2W)/(m(F+I+W)), not below 0
+      (Zero Bubble, arXiv 2401.10241 Table 2; its T_B is I here, the input gradient)
+
+    Args:
+        schedule: a schedule's name.
+        p: pipeline ranks.
+        m: microbatches.
+        v: virtual stages per rank.
+        f: time of one forward of a rank's stages, in any unit.
+        i: time of one input gradient.
+        w: time of one weight gradient.
+
+    Returns:
+        The ratio; None for schedules without a closed form (zbv, dualpipev, interleaved_zb, unknown ones).
+
+    >>> bubble_over_ideal("1f1b", p=4, m=8), bubble_over_ideal("interleaved_1f1b", p=4, m=8, v=2)
+    (0.375, 0.1875)
+    """
+    total = f + i + w
+    if p < 1 or m < 1 or v < 1 or total <= 0:
+        return None
+    if schedule in ("gpipe", "1f1b"):
+        return (p - 1) / m
+    if schedule in ("interleaved_1f1b", "looped_bfs"):
+        return (p - 1) / (v * m)
+    if schedule in ("zb_h1", "zb_h2"):
+        deferred = w if schedule == "zb_h1" else 2 * w
+        return (p - 1) * max(0.0, f + i - deferred) / (m * total)
+    return None
+
+
+def bubble_ratio(schedule: str, p: int, m: int, v: int = 1, f: float = 1.0, i: float = 1.0, w: float = 1.0) -> float | None:
+    """Bubble of a pipeline relative to its window: x/(1+x) of :func:`bubble_over_ideal`, e.g. (p-1)/(m+p-1).
+
+    Source: GPipe, arXiv 1811.06965 section 2.3; arguments and None as in :func:`bubble_over_ideal`.
+
+    >>> round(bubble_ratio("1f1b", p=4, m=8), 4), round(bubble_ratio("interleaved_1f1b", p=4, m=8, v=2), 4)
+    (0.2727, 0.1579)
+    """
+    x = bubble_over_ideal(schedule, p, m, v, f, i, w)
+    return None if x is None else x / (1 + x)
+
+
+def in_flight_microbatches(schedule: str, stage: int, p: int, m: int, v: int = 1) -> int | None:
+    """How many microbatches' activations a stage holds at its rank's peak.
+
+    - ``gpipe``, ``looped_bfs``: m, all of them
+    - ``1f1b``: min(p - stage, m) (arXiv 2104.04473 section 2.2.1)
+    - ``interleaved_1f1b``: rank r = stage mod p has run 2(p-r-1) + (v-1)p + 1 forwards when its first backward begins,
+      in turns of p microbatches per virtual stage; the part of them that is this stage's. Over the stages of rank 0
+      it sums to pv + p - 1, the 1 + (p-1)/(pv) of arXiv 2205.05198 section 4.2.3
+    - ``zb_h1``: min(p, m), ``zb_h2``: min(2p - 1, m) on every stage, microbatches whose weight gradient is still to
+      come included (arXiv 2401.10241 Table 2); those hold less than a whole microbatch, so it is an upper bound
+
+    Args:
+        schedule: a schedule's name.
+        stage: stage, virtual ones counted, 0 ... pv-1.
+        p: pipeline ranks.
+        m: microbatches.
+        v: virtual stages per rank.
+
+    Returns:
+        The count; None for other schedules, or a stage that does not exist.
+
+    >>> [in_flight_microbatches("1f1b", stage, p=4, m=8) for stage in range(4)]
+    [4, 3, 2, 1]
+    """
+    if p < 1 or m < 1 or v < 1 or not 0 <= stage < p * v:
+        return None
+    if schedule in ("gpipe", "looped_bfs"):
+        return m
+    if schedule == "1f1b":
+        return min(p - stage, m)
+    if schedule == "interleaved_1f1b":
+        rank, chunk = stage % p, stage // p
+        run = min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v)
+        turns, rest = divmod(run, p * v)
+        return min(m, turns * p + min(max(rest - chunk * p, 0), p))
+    if schedule == "zb_h1":
+        return min(p, m)
+    return min(2 * p - 1, m) if schedule == "zb_h2" else None
+
+
+def activation_bytes_per_layer(
+    s: int,
+    b: int,
+    h: int,
+    a: int,
+    t: int = 1,
+    *,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+    flash: bool = False,
+    dtype_bytes: int = 2,
+    mask_bytes: int = 1,
+    dropout: bool = True,
+    mlp_ratio: int = 4,
+    regather: bool = True,
+) -> int | None:
+    """Bytes that one transformer layer keeps for its backward, per microbatch and rank.
+
+    Table 2 of Reducing Activation Recomputation in Large Transformer Models (arXiv 2205.05198, section 4), counted
+    tensor by tensor, so that it also holds for other element sizes (E bytes), masks (M bytes) and without dropout.
+    The layer is a GPT block: LayerNorm, attention with equal numbers of query and key heads, LayerNorm, an MLP of two
+    linear layers with GeLU between them (r = mlp_ratio). In units of sbh elements:
+
+    ====================================  ======  ===============================================
+    tensor                                bytes   tensor parallelism
+    ====================================  ======  ===============================================
+    inputs of the two LayerNorms          2E      whole on every rank; /t with sequence parallelism
+    input of query, key, value            E       same; with ``regather`` False whole even then
+    input of the MLP's first linear       E       same
+    two dropout masks (if dropout)        2M      whole; /t with sequence parallelism
+    query, key, value                     3E      /t
+    input of the output projection        E       /t
+    GeLU's input                          rE      /t
+    input of the MLP's second linear      rE      /t
+    softmax's output                      E       /t, times as/h
+    its dropout's mask (if dropout)       M       /t, times as/h
+    its dropout's output (if dropout)     E       /t, times as/h
+    ====================================  ======  ===============================================
+
+    With E = 2, M = 1, r = 4: sbh(34 + 5as/h), sbh(10 + 24/t + 5as/(ht)), sbh(34 + 5as/h)/t.
+    Left out, as in the paper: LayerNorm's mean and variance (2/h of a tensor) and, with ``flash``, the softmax's
+    log-sum-exp. ``flash`` drops the three softmax tensors, and so does recomputing the core attention.
+
+    Args:
+        s: sequence length.
+        b: samples in the microbatch.
+        h: hidden size.
+        a: attention heads.
+        t: tensor-parallel degree.
+        sequence_parallel: Megatron sequence parallelism over the same ranks.
+        recompute: ``none``, ``full`` (only the layer's input is kept: E, /t with sequence parallelism) or
+            ``selective:core_attention``.
+        flash: a fused attention that keeps no s x s matrix.
+        dtype_bytes: E.
+        mask_bytes: M: 1 on CUDA; torch's CPU dropout keeps its noise in the element type.
+        dropout: whether dropout is active.
+        mlp_ratio: r, width of the MLP over h.
+        regather: with sequence parallelism, the gathered inputs of the linear layers are kept as this rank's shard
+            and gathered again in backward (Megatron-LM); False: kept whole, as DTensor does.
+
+    Returns:
+        Bytes; None where the table does not hold (``selective:op``, ``sqrt``, arguments below 1).
+
+    >>> activation_bytes_per_layer(2048, 4, 6144, 64, t=8, sequence_parallel=True)
+    884998144
+    """
+    if min(s, b, h, a, t, dtype_bytes, mlp_ratio) < 1:
+        return None
+    elements = s * b * h
+    if recompute == "full":
+        return int(Fraction(elements * dtype_bytes, t if sequence_parallel else 1))
+    if recompute not in ("none", "selective:core_attention"):
+        return None
+    masks = mask_bytes if dropout else 0
+    outside = Fraction(2 * dtype_bytes + 2 * masks, t if sequence_parallel else 1)
+    gathered = Fraction(2 * dtype_bytes, t if sequence_parallel and regather else 1)
+    inside = Fraction((4 + 2 * mlp_ratio) * dtype_bytes, t)
+    total = elements * (outside + gathered + inside)
+    if not flash and recompute == "none":
+        total += Fraction(s * s * a * b * (dtype_bytes + masks + (dtype_bytes if dropout else 0)), t)
+    return int(total)
+
+
+def output_activation_bytes(s: int, b: int, h: int, vocabulary: int, t: int = 1, dtype_bytes: int = 2) -> int | None:
+    """Bytes that the end of the model keeps: the last LayerNorm's input, the head's input, logits in fp32.
+
+    sbh(2E + 4V/h)/t. Source: arXiv 2205.05198 section 4.3 (with E = 2: 4sbh(1 + V/h)/t).
+
+    Returns:
+        Bytes, or None for arguments below 1.
+    """
+    if min(s, b, h, vocabulary, t, dtype_bytes) < 1:
+        return None
+    return s * b * (2 * dtype_bytes * h + 4 * vocabulary) // t
+
+
+def sqrt_checkpoints(layers: int) -> tuple[int, int] | None:
+    """(number of checkpoints, layers in a segment) when every sqrt(N)-th layer's input is kept.
+
+    Segments of round(sqrt(N)) layers, so ceil(N / that) checkpoints: O(sqrt(N)) memory for one more forward.
+    Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174 section 4.1.
+
+    >>> sqrt_checkpoints(16), sqrt_checkpoints(6)
+    ((4, 4), (3, 2))
+    """
+    if layers < 1:
+        return None
+    length = max(1, round(math.sqrt(layers)))
+    return -(-layers // length), length
+
+
+class StateBytes(NamedTuple):
+    """Bytes of model state on one rank."""
+
+    parameter: int
+    gradient: int
+    optimizer_state: int
+
+
+#: fp32 tensors of a parameter's size that the optimizer keeps.
+_OPTIMIZER_TENSORS = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+
+
+def layer_parameters(h: int, t: int = 1, mlp_ratio: int = 4, bias: bool = True) -> int | None:
+    """Parameters of one GPT layer on one tensor-parallel rank.
+
+    Whole: (4+2r)h^2 + (9+r)h, i.e. 12h^2 + 13h with r = 4 (arXiv 2104.04473 eq. 2). Split over t: the matrices and the
+    biases of the column-split layers; whole on every rank: LayerNorms and the biases of the row-split layers, 6h
+    (arXiv 1909.08053 section 3).
+
+    Returns:
+        The count, or None for arguments below 1.
+
+    >>> layer_parameters(1024) == 12 * 1024**2 + 13 * 1024
+    True
+    """
+    if min(h, t, mlp_ratio) < 1:
+        return None
+    split = (4 + 2 * mlp_ratio) * h * h + ((3 + mlp_ratio) * h if bias else 0)
+    return -(-split // t) + (6 * h if bias else 4 * h)
+
+
+def state_bytes(parameters: int, optimizer: str = "adamw", dtype_bytes: int = 4, shards: int = 1, zero_stage: int = 3) -> StateBytes | None:
+    """Parameters, gradients and optimizer state of a rank that holds ``parameters`` of the model's.
+
+    Tensor and pipeline parallelism make ``parameters`` smaller (:func:`layer_parameters`, layers per stage); plain data
+    parallelism changes nothing; sharded data parallelism over ``shards`` ranks divides optimizer state (stage 1), also
+    gradients (2), also parameters (3: FSDP, between uses). States are fp32, and with 16-bit parameters one more fp32
+    copy of the parameters belongs to them: 2 + 2 + 12 bytes for Adam. Source: ZeRO, arXiv 1910.02054 sections 3, 5.
+
+    Returns:
+        Bytes (rounded up per shard), or None for an optimizer whose state is not known here.
+
+    >>> state_bytes(1000, "adamw", dtype_bytes=2)
+    StateBytes(parameter=2000, gradient=2000, optimizer_state=12000)
+    """
+    tensors = _OPTIMIZER_TENSORS.get(optimizer.lower())
+    if tensors is None or parameters < 0 or shards < 1:
+        return None
+    part = -(-parameters // shards)
+    master = 4 if dtype_bytes < 4 else 0
+    return StateBytes(
+        parameter=dtype_bytes * (part if zero_stage >= 3 else parameters),
+        gradient=dtype_bytes * (part if zero_stage >= 2 else parameters),
+        optimizer_state=(4 * tensors + master) * (part if zero_stage >= 1 else parameters),
+    )
+
+
+def recompute_overhead_theory(mode: str, s: int | None = None, h: int | None = None) -> float | None:
+    """FLOPs of repeated forwards over those of forward and backward, the repeated part not among the latter.
+
+    ``full`` and ``sqrt`` repeat every layer's forward, and a backward costs two forwards: 1/3. Core attention
+    (``selective:core_attention``) repeats its two products, 4bs^2h of the layer's forward 24bsh^2 + 4bs^2h: x/(3(1+x))
+    with x = s/(6h); its softmax costs time but next to no FLOPs, so measured time lies above. Source: arXiv 2205.05198
+    appendix A (FLOPs per layer).
+
+    Args:
+        mode: ``none``, ``full``, ``sqrt``, ``selective:core_attention``.
+        s: sequence length, needed for core attention.
+        h: hidden size, needed for core attention.
+
+    Returns:
+        The ratio, or None where it is not known.
+
+    >>> round(recompute_overhead_theory("full"), 4)
+    0.3333
+    """
+    if mode == "none":
+        return 0.0
+    if mode in ("full", "sqrt"):
+        return 1 / 3
+    if mode == "selective:core_attention" and s and h:
+        x = s / (6 * h)
+        return x / (3 * (1 + x))
+    return None
+
+
+def model_flops(batch: int, layers: int, s: int, h: int, vocabulary: int) -> float:
+    """FLOPs of one step's forward and backward: 72BLsh^2(1 + s/6h + V/12hL). Source: arXiv 2205.05198 eq. 7.
+
+    Args:
+        batch: B, samples of the whole step.
+        layers: L.
+        s: sequence length.
+        h: hidden size.
+        vocabulary: V.
+    """
+    return 72 * batch * layers * s * h * h * (1 + s / (6 * h) + vocabulary / (12 * h * layers))
+
+
+def hardware_flops(batch: int, layers: int, s: int, h: int, vocabulary: int, recompute: str = "none") -> float | None:
+    """FLOPs of one step that the hardware runs, repeated ones included.
+
+    ``selective:core_attention``: 72BLsh^2(1 + s/3h + V/12hL), the formula of arXiv 2205.05198 appendix A, with which its
+    Table 5 was made (it counts the repeated attention as often as its forward and backward together; the two products
+    alone would be s/18h). ``full``: every layer's forward once more, 72BLsh^2(4/3(1 + s/6h) + V/12hL).
+
+    Returns:
+        FLOPs, or None for other modes.
+    """
+    unit = 72 * batch * layers * s * h * h
+    head = vocabulary / (12 * h * layers)
+    if recompute == "none":
+        return model_flops(batch, layers, s, h, vocabulary)
+    if recompute == "selective:core_attention":
+        return unit * (1 + s / (3 * h) + head)
+    return unit * (4 / 3 * (1 + s / (6 * h)) + head) if recompute == "full" else None
+
+
+def flops_utilization(flops: float, seconds: float, devices: int, peak_flops: float) -> float | None:
+    """MFU (of :func:`model_flops`) or HFU (of :func:`hardware_flops`): flops / (seconds x devices x peak).
+
+    Source: PaLM, arXiv 2204.02311 appendix B; arXiv 2205.05198 section 6.3.
+
+    Returns:
+        A ratio, or None where time, devices or peak are not above 0.
+    """
+    if seconds <= 0 or devices < 1 or peak_flops <= 0:
+        return None
+    return flops / (seconds * devices * peak_flops)

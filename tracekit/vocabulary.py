@@ -1,0 +1,202 @@
+"""What are things called? Event kinds, phases, directions, mesh axes, and the grammar of span names.
+
+Standard library only: the recorder, the readers and the instrumented runs all import this file and nothing else
+of tracekit, so that what is written and what is read can never disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What an event is (column ``kind`` of the events table)."""
+
+    OPERATOR = "operator"  #: a framework operator on a CPU thread (Kineto ``cpu_op``)
+    RANGE = "range"  #: a record_function range on a CPU thread, properly nested with operators
+    PYTHON = "python"  #: a python_function frame (``nn.Module: …``)
+    LAUNCH = "launch"  #: a CUDA/HIP runtime or driver call
+    COMPUTE = "compute"  #: device work that is no communication and no copy (on CPU runs: emulated compute)
+    COMMUNICATION = "communication"  #: a NCCL/RCCL kernel; on CPU runs a ``gloo:*`` execution
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+    ASYNC_RANGE = "async_range"  #: ``nccl:*`` annotations: they overlap their neighbours and never are a parent
+    DEVICE_RANGE = "device_range"  #: gpu_user_annotation: a range projected onto a stream
+    OTHER = "other"  #: overhead, sync records, anything else
+
+
+class Phase(StrEnum):
+    """Which part of the training step an event belongs to (column ``phase``)."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class Direction(StrEnum):
+    """What a collective is for (column ``direction``)."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    RECOMPUTE = "recompute"  #: issued again by activation recomputation
+    GRADIENT = "gradient"  #: data-parallel (or replicated-parameter) gradients
+    PARAMETER = "parameter"  #: sharded parameters gathered
+    OPTIMIZER = "optimizer"  #: inside the optimizer step, such as the gradient norm
+
+
+class Collective(StrEnum):
+    """Kinds of communication (column ``collective`` of events, ``kind`` of calls)."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    BARRIER = "barrier"
+    SEND = "send"
+    RECV = "recv"
+    SEND_RECV = "send_recv"  #: one kernel that does several sends and receives (coalesced)
+
+
+P2P = frozenset({Collective.SEND, Collective.RECV, Collective.SEND_RECV})
+
+
+class Axis(StrEnum):
+    """Mesh axes. Embedding and other groups keep their own description."""
+
+    DP_REPLICATE = "dp_replicate"
+    DP_SHARD = "dp_shard"
+    PP = "pp"
+    CP = "cp"
+    TP = "tp"
+    EP = "ep"
+
+
+class Severity(StrEnum):
+    """How bad a health finding is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+#: Name of the range around emulated (slept) compute; it counts as compute and every output says ``emulated``.
+EMULATED_COMPUTE = "emulated_compute"
+
+STEP = re.compile(r"^ProfilerStep\s*#(?P<step>\d+)$")
+#: ``layers.3.attention.forward``: the recorder's range of a module (its qualified name) and direction.
+MODULE_SPAN = re.compile(r"^(?P<layer>[A-Za-z_]\w*(?:\.\w+)*)\.(?P<direction>forward|backward|recompute)$")
+#: ``FSDP::all_gather (layers.3)``: ranges that fully_shard writes.
+FSDP_SPAN = re.compile(r"^FSDP::(?P<what>\w+)(?: \((?P<layer>[^)]*)\))?$")
+#: ``PP:1F0``: an action of torch.distributed.pipelining's runtime schedules; the recorder writes the same.
+PIPELINE_ACTION = re.compile(r"^PP:(?P<stage>\d+)(?P<action>[FBIW])(?P<microbatch>\d+)$")
+PIPELINE_OVERLAP = re.compile(r"^PP:\((?P<parts>[^)]*)\)OVERLAP_F_B$")
+PIPELINE_COMM = re.compile(r"^PP:(?P<stage>\d+)(?P<what>SEND_F|RECV_F|SEND_B|RECV_B)(?P<microbatch>\d+)$")
+GPIPE_RANGE = re.compile(r"^(?P<what>Forward|Backward) (?P<microbatch>\d+)$")
+OPTIMIZER_SPAN = re.compile(r"^Optimizer\.step#")
+#: The number of a layer inside a module path: ``layers.3.attention`` -> 3.
+LAYER_INDEX = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(?P<index>\d+)(?:\.|$)")
+
+
+class ModuleSpan(NamedTuple):
+    """A module's range: path, and forward, backward or recompute."""
+
+    layer: str
+    direction: Direction
+
+
+class Action(NamedTuple):
+    """One pipeline action: F, B (whole backward), I (input gradient) or W (weight gradient)."""
+
+    stage: int
+    action: str
+    microbatch: int
+
+
+def module_span(layer: str, direction: str) -> str:
+    """Name of a module's range.
+
+    >>> module_span("layers.3.attention", "forward")
+    'layers.3.attention.forward'
+    """
+    return f"{layer}.{Direction(direction)}"
+
+
+def parse_module_span(name: str) -> ModuleSpan | None:
+    """Read a module's range back, or None.
+
+    >>> parse_module_span("layers.3.mlp.recompute")
+    ModuleSpan(layer='layers.3.mlp', direction=<Direction.RECOMPUTE: 'recompute'>)
+    """
+    m = MODULE_SPAN.match(name)
+    return ModuleSpan(m["layer"], Direction(m["direction"])) if m else None
+
+
+def action_span(stage: int, action: str, microbatch: int) -> str:
+    """Name of a pipeline action's range, in torch's own notation.
+
+    >>> action_span(1, "F", 0)
+    'PP:1F0'
+    """
+    return f"PP:{stage}{action}{microbatch}"
+
+
+def parse_actions(name: str) -> tuple[Action, ...]:
+    """Read the actions that a range name holds: one, two for an overlapped pair, none for anything else.
+
+    >>> parse_actions("PP:1F0")
+    (Action(stage=1, action='F', microbatch=0),)
+    >>> parse_actions("PP:(0F3;7B1)OVERLAP_F_B")
+    (Action(stage=0, action='F', microbatch=3), Action(stage=7, action='B', microbatch=1))
+    """
+    m = PIPELINE_ACTION.match(name)
+    if m:
+        return (Action(int(m["stage"]), m["action"], int(m["microbatch"])),)
+    m = PIPELINE_OVERLAP.match(name)
+    if m:
+        parts = (PIPELINE_ACTION.match(f"PP:{part.strip()}") for part in m["parts"].split(";"))
+        return tuple(Action(int(p["stage"]), p["action"], int(p["microbatch"])) for p in parts if p)
+    return ()
+
+
+def layer_index(layer: str | None) -> int | None:
+    """Global layer number inside a module path, or None.
+
+    >>> layer_index("layers.3.attention")
+    3
+    """
+    m = LAYER_INDEX.search(layer) if layer else None
+    return int(m["index"]) if m else None
+
+
+def group_axis(description: str | None) -> str | None:
+    """Mesh axis named by a process group's description, or None.
+
+    torch's DeviceMesh calls its groups ``mesh_<dim name>`` (``mesh_tp``, ``mesh_pp_fwd``).
+
+    >>> group_axis("mesh_tp"), group_axis("default_pg")
+    ('tp', None)
+    """
+    if not description:
+        return None
+    m = re.match(r"^(?:mesh_)?(dp_replicate|dp_shard|dp_cp|dp|pp|cp|tp|ep|fsdp|ddp)(?:_(?:fwd|bwd))?$", description.lower())
+    if not m:
+        return None
+    return {"fsdp": "dp_shard", "ddp": "dp_replicate"}.get(m[1], m[1])
+
+
+_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_checkpoint_wrapped_module|_orig_mod|_fsdp_wrapped_module|module)(?:\.|$)")
+
+
+def clean_module_path(path: str) -> str:
+    """A module's path without the parts that wrappers (DDP, FSDP, checkpoint, compile) put in.
+
+    >>> clean_module_path("module.layers.3._checkpoint_wrapped_module.attention")
+    'layers.3.attention'
+    """
+    return _WRAPPERS.sub("", path).rstrip(".")

@@ -1,0 +1,79 @@
+"""Which events are compute, communication and copies, on which device?
+
+On a GPU run a device is a GPU and its work are kernels and copies. On a CPU run (gloo) the device is the rank's process,
+number 0: compute is every operator without an operator inside it on a training thread, and every slept
+``emulated_compute`` range; communication is every ``gloo:*`` execution.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.intervals import Union, union
+from tracekit.trace import RankTrace
+from tracekit.vocabulary import EMULATED_COMPUTE, Kind
+
+Mask = npt.NDArray[np.bool_]
+
+#: Operators that issue or wait for communication: they are no compute, however long they block.
+_NO_COMPUTE = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", "record_param_comms", "c10d_functional::")
+
+
+def work_masks(trace: RankTrace) -> dict[str, Mask]:
+    """Masks over the events, keys ``compute``, ``communication``, ``copy`` and ``emulated`` (a part of compute)."""
+    events = trace.events
+    kind = events["kind"]
+    communication = kind.eq(Kind.COMMUNICATION).to_numpy()
+    copy = kind.isin([Kind.MEMCPY, Kind.MEMSET]).to_numpy()
+    compute = kind.eq(Kind.COMPUTE).to_numpy()
+    emulated = compute & _names(events, lambda name: name == EMULATED_COMPUTE)
+    if trace.meta.device_type == "cpu":
+        compute = compute | _leaf_operators(events)
+    return {"compute": compute, "communication": communication, "copy": copy, "emulated": emulated}
+
+
+def devices(trace: RankTrace) -> list[int]:
+    """Numbers of the devices that did any work; [0] for a CPU run."""
+    if trace.meta.device_type == "cpu":
+        return [0]
+    masks = work_masks(trace)
+    busy = masks["compute"] | masks["communication"] | masks["copy"]
+    return sorted(int(d) for d in trace.events.loc[busy, "device"].dropna().unique())
+
+
+def device_of(trace: RankTrace) -> npt.NDArray[np.int64]:
+    """Device number of each event; -1 off every device. On CPU runs every event belongs to device 0."""
+    if trace.meta.device_type == "cpu":
+        return np.zeros(len(trace.events), np.int64)
+    return trace.events["device"].to_numpy(np.int64, na_value=-1)
+
+
+def compute_intervals(trace: RankTrace, device: int) -> Union:
+    """Union of compute on one device, over the whole trace."""
+    return intervals_of(trace.events, work_masks(trace)["compute"] & (device_of(trace) == device))
+
+
+def intervals_of(events: pd.DataFrame, mask: Mask) -> Union:
+    """Union of the events that the mask picks."""
+    ts, dur = events["ts"].to_numpy()[mask], events["dur"].to_numpy()[mask]
+    return union(ts, ts + dur)
+
+
+def _leaf_operators(events: pd.DataFrame) -> Mask:
+    """Operators with no operator or emulated range inside, communication calls excluded."""
+    operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
+    inner = operator | events["kind"].eq(Kind.COMPUTE).to_numpy()
+    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    has_child = np.zeros(len(events), bool)
+    has_child[parent[inner & (parent >= 0)]] = True
+    return operator & ~has_child & ~_names(events, lambda name: name.startswith(_NO_COMPUTE))
+
+
+def _names(events: pd.DataFrame, test: object) -> Mask:
+    """Mask of the events whose name passes a test; the test runs once per distinct name."""
+    categories = events["name"].cat.categories
+    passes = np.fromiter((bool(test(str(c))) for c in categories), bool, len(categories))  # type: ignore[operator]
+    codes = events["name"].cat.codes.to_numpy()
+    return np.where(codes >= 0, passes[codes] if len(passes) else False, False)
