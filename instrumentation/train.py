@@ -21,6 +21,7 @@ from instrumentation.mesh import build_mesh, coordinate
 from instrumentation.model import Decoder
 from instrumentation.recipes import RECIPES
 from instrumentation.recipes.parts import Parts
+from tracekit.recorder import Recorder, Window
 
 RESULT_SCHEMA = "tracekit.result/1"
 
@@ -73,19 +74,17 @@ def pick_device(config: RunConfig) -> torch.device:
     return device
 
 
-def _recorder(config: RunConfig, parts: Parts, optimizer: torch.optim.Optimizer) -> AbstractContextManager[Any]:
+def _recorder(config: RunConfig, parts: Parts, optimizer: torch.optim.Optimizer) -> AbstractContextManager[Recorder | None]:
     """The recorder of this run, or a context that records nothing."""
     if not config.record:
         return nullcontext()
-    from tracekit.recorder import Recorder
-
     return Recorder(
         config.out,
         model=parts.modules[0] if len(parts.modules) == 1 else parts.modules,
         optimizer=optimizer,
         schedule=parts.schedule,
         config=run_fields(config, parameters=whole_parameters(config)),
-        window=(config.wait, config.warmup, config.active),
+        window=Window(config.wait, config.warmup, config.active, 1),
     )
 
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from instrumentation.config import RunConfig
 from instrumentation.train import train
+from tracekit.recorder import environment
 
 #: The longest that a run may stand still, for instance in a receive whose sender never comes.
 STALL = timedelta(minutes=5)
@@ -49,7 +50,7 @@ def run(config: RunConfig, number: int, rank: int, store: dist.Store, progress_f
             with Path(progress_file).open("a") as file:
                 file.write(f"{number} {step}\n")
 
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "20000")
+    os.environ.update(environment(config.out, rank, config.device))
     dist.init_process_group(config.backend, store=store, rank=rank, world_size=config.ranks, timeout=STALL)
     progress(0)
     train(config, progress)

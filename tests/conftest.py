@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+#: Examples may take their time on a loaded machine: no test here measures speed.
+settings.register_profile("tracekit", deadline=None)
+settings.load_profile("tracekit")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -148,5 +148,5 @@ def test_sqrt_checkpoints_cover_every_layer() -> None:
         got = theory.sqrt_checkpoints(layers)
         assert got is not None
         count, length = got
-        assert (count - 1) * length < layers <= count * length
-        assert abs(count - layers**0.5) <= 1.5
+        assert abs(count - layers**0.5) <= 0.5
+        assert count * (length - 1) < layers <= count * length

@@ -226,7 +226,7 @@ RECOMPUTE: Table = {
     "recompute_ns": Column("int64", "sum of compute of repeated forwards"),
     "reissued_collective_ns": Column("int64", "sum of durations of collectives issued again, waits included"),
     "reissued_collectives": Column("int64", "their number"),
-    "forward_runs": Column("int64", "how often the layer's forward ran"),
+    "forward_runs": Column("Int64", "how often the layer's forward ran; null where neither range nor frame tells"),
     "recompute_runs": Column("int64", "how often it was repeated"),
     "decidable": Column("bool", "false where the trace cannot tell (compiled, no sequence numbers)"),
 }

@@ -254,18 +254,19 @@ def output_activation_bytes(s: int, b: int, h: int, vocabulary: int, t: int = 1,
 
 
 def sqrt_checkpoints(layers: int) -> tuple[int, int] | None:
-    """(number of checkpoints, layers in a segment) when every sqrt(N)-th layer's input is kept.
+    """(checkpoints, layers of the longest segment) when the layers are cut into about sqrt(N) segments of equal length.
 
-    Segments of round(sqrt(N)) layers, so ceil(N / that) checkpoints: O(sqrt(N)) memory for one more forward.
-    Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174 section 4.1.
+    round(sqrt(N)) checkpoints of a segment's input each: O(sqrt(N)) memory for one more forward; while a segment is
+    repeated, all of its layers' activations live too. Source: Chen et al., Training Deep Nets with Sublinear Memory
+    Cost, arXiv 1604.06174 section 4.1.
 
     >>> sqrt_checkpoints(16), sqrt_checkpoints(6)
-    ((4, 4), (3, 2))
+    ((4, 4), (2, 3))
     """
     if layers < 1:
         return None
-    length = max(1, round(math.sqrt(layers)))
-    return -(-layers // length), length
+    count = max(1, round(math.sqrt(layers)))
+    return count, -(-layers // count)
 
 
 class StateBytes(NamedTuple):

@@ -24,13 +24,13 @@ def step_windows(trace: RankTrace) -> pd.DataFrame:
     ranges = _ranges(trace.events)
     if not len(ranges):
         return schema.empty(schema.STEPS)
-    frame = ranges.join(_device_work(trace), on="step")
+    frame = ranges.join(_device_work(trace), on="step")  # nullable integers: a float64 would lose nanoseconds
     has_work = frame["first_ns"].notna()
     first = frame["first_ns"].fillna(frame["start_ns"]).astype("int64")
     last = frame["last_ns"].fillna(frame["end_ns"]).astype("int64")
     on_host = ~has_work | ((first >= frame["start_ns"]) & (last <= frame["end_ns"]))
-    before = last.cummax().shift(1)
-    device_start = before.where(before.notna() & (before <= first), first).astype("int64")
+    before = last.cummax().astype("Int64").shift(1)
+    device_start = before.where((before <= first).fillna(False), first).astype("int64")
     if trace.meta.device_type == "cpu":
         on_host[:] = True
     frame["window_start_ns"] = frame["start_ns"].where(on_host, device_start)
@@ -56,7 +56,7 @@ def _device_work(trace: RankTrace) -> pd.DataFrame:
     work = masks["compute"] | masks["communication"] | masks["copy"]
     rows = trace.events.loc[work & trace.events["step"].notna().to_numpy(), ["step", "ts", "dur"]]
     by_step = rows.assign(end=rows["ts"] + rows["dur"]).groupby(rows["step"].astype("int64"))
-    return pd.DataFrame({"first_ns": by_step["ts"].min(), "last_ns": by_step["end"].max()})
+    return pd.DataFrame({"first_ns": by_step["ts"].min(), "last_ns": by_step["end"].max()}).astype("Int64")
 
 
 def _complete(trace: RankTrace, frame: pd.DataFrame) -> list[bool]:

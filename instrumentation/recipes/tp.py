@@ -14,12 +14,12 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
-    PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -63,11 +63,14 @@ def split_layers(model: Decoder, mesh: DeviceMesh, sequence_parallel: bool) -> N
     parallelize_module(model, mesh, plan)
 
 
-class PositionShard(PrepareModuleInput):
+class PositionShard(ParallelStyle):
     """Looks up only this rank's part of the positions; the table is whole on every rank."""
 
-    def __init__(self) -> None:
-        super().__init__(input_layouts=Replicate(), desired_input_layouts=Shard(0), use_local_output=True)
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def part(_: nn.Module, inputs: tuple[Tensor], mesh: DeviceMesh) -> DTensor:
+            return DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False).redistribute(placements=[Shard(0)])
+
+        return distribute_module(module, device_mesh, input_fn=part, output_fn=lambda _, output, mesh: output.to_local())
 
 
 def reduce_replicated(model: Decoder) -> None:

@@ -157,7 +157,7 @@ def tp(layer: str = "attention", ranks: int = 2) -> FakeAnalysis:
         },
         {
             "ranks": list(range(ranks)), "world_size": ranks, "backend": "gloo", "device": "cpu", "mesh": {"tp": ranks}, "steps": numbers,
-            "source": ["runs/tp"], "recipe": "tp", "emulated": False,
+            "source": ["runs/tp"], "emulated": False, "config": {"recipe": "tp", "training": {"microbatches": 2, "microbatch_size": 4}},
         },
     )  # fmt: skip
 
@@ -209,5 +209,5 @@ def pipeline(p: int = 4, m: int = 8, unit: int = 20 * MS) -> FakeAnalysis:
     results["budget"] = budget({r: [("compute", None, work), ("bubble", "pp", window - work)] for r in range(p)}, [1])
     results["breakdown"] = breakdown(p, [1], window, work, 3 * MS, 2 * MS)
     results["recompute"] = unavailable("nothing was recomputed")
-    run = {**base.run, "mesh": {"pp": p}, "steps": [1], "recipe": "pp", "source": ["runs/pp"], "emulated": True}
+    run = {**base.run, "mesh": {"pp": p}, "steps": [1], "config": {"recipe": "pp", "pipeline": {"schedule": "1f1b"}}, "source": ["runs/pp"], "emulated": True}
     return FakeAnalysis(results, run, (finding("few_steps", "info", "one step was recorded"),))

@@ -7,6 +7,7 @@ was issued: an FSDP range, the optimizer, an AccumulateGrad node, a repeated for
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ Rows = npt.NDArray[np.int64]
 
 #: A reduction of so few bytes between backward and optimizer is the gradient norm, not a gradient.
 SCALAR_BYTES = 16
-_ACCUMULATE = "AccumulateGrad"
+#: The autograd node that adds to a parameter's gradient; data-parallel hooks run inside it.
+_ACCUMULATE = re.compile(r"^autograd::engine::evaluate_function: .*AccumulateGrad")
 _GRADIENT_KINDS = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 
@@ -87,14 +89,12 @@ def _above(events: pd.DataFrame, rows: Rows) -> _Above:
     names = events["name"].cat.categories
     codes = events["name"].cat.codes.to_numpy()
 
-    def named(*tests: str) -> Mask:
-        return np.fromiter((any(t in str(n) for t in tests) for n in names), bool, len(names))[codes] if len(names) else np.zeros(len(events), bool)
-
-    def matching(pattern: object) -> Mask:
-        return np.fromiter((bool(pattern.match(str(n))) for n in names), bool, len(names))[codes] if len(names) else np.zeros(len(events), bool)  # type: ignore[attr-defined]
+    def matching(pattern: re.Pattern[str]) -> Mask:
+        flags = np.array([*(bool(pattern.match(str(n))) for n in names), False], bool)
+        return flags[codes]
 
     issues = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["collective"].notna().to_numpy()
-    sorts = [matching(FSDP_SPAN), named(_ACCUMULATE), matching(OPTIMIZER_SPAN), matching(GPIPE_RANGE), matching(PIPELINE_COMM), issues]
+    sorts = [*(matching(p) for p in (FSDP_SPAN, _ACCUMULATE, OPTIMIZER_SPAN, GPIPE_RANGE, PIPELINE_COMM)), issues]
     parent = events["parent"].to_numpy(np.int64, na_value=-1)
     launch = events["launch"].to_numpy(np.int64, na_value=-1)[rows]
     found = [np.full(len(rows), -1, np.int64) for _ in sorts]
@@ -183,19 +183,20 @@ def _bucket_ends(events: pd.DataFrame, rows: Rows, accumulate: Rows) -> npt.NDAr
     if not len(buckets):
         return out
     names = events["name"].cat.categories
-    flags = np.fromiter((_ACCUMULATE in str(n) and str(n).startswith("autograd::engine") for n in names), bool, len(names))
+    flags: Mask = np.array([*(bool(_ACCUMULATE.match(str(n))) for n in names), False], bool)
     nodes = np.flatnonzero(flags[events["name"].cat.codes.to_numpy()])
     ts, layer = events["ts"].to_numpy(), _text(events["layer"]).to_numpy()
     nodes = nodes[np.argsort(ts[nodes], kind="stable")]
     sent = ts[accumulate[buckets]]
     order = np.argsort(sent, kind="stable")
     previous = np.r_[np.int64(np.iinfo(np.int64).min), sent[order][:-1]]
-    first = np.searchsorted(ts[nodes], previous, "right")
+    first: Rows = np.asarray(np.searchsorted(ts[nodes], previous, "right"))
     usable = first < len(nodes)
     calls_of = buckets[order][usable]
     earliest = layer[nodes[first[usable]]]
     own = layer[rows[calls_of]]
-    same_step = events["step"].to_numpy(np.int64, na_value=-1)[nodes[first[usable]]] == events["step"].to_numpy(np.int64, na_value=-1)[rows[calls_of]]
+    step = events["step"].to_numpy(np.int64, na_value=-1)
+    same_step = step[nodes[first[usable]]] == step[rows[calls_of]]
     differs = same_step & pd.notna(earliest) & pd.notna(own) & (earliest != own)
     out[calls_of[differs]] = earliest[differs]
     return out
@@ -209,7 +210,8 @@ def _p2p(trace: RankTrace, rows: Rows, common: pd.DataFrame, above: _Above) -> p
     coalesced = peer & (common["kind"] == Collective.SEND_RECV).to_numpy() & events["device"].notna().to_numpy()[rows]
     kernels, ops = _batched_operations(events, rows, np.flatnonzero(coalesced))
     whole = common[~np.isin(np.arange(len(common)), kernels)]
-    whole = whole.assign(op=above.issuer[whole.index], comm=above.comm[whole.index], gpipe=above.gpipe[whole.index], batch=pd.array([None] * len(whole), "Int64"))
+    single = whole.index.to_numpy()
+    whole = whole.assign(op=above.issuer[single], comm=above.comm[single], gpipe=above.gpipe[single], batch=pd.array([None] * len(whole), "Int64"))
     parts = common.iloc[kernels].assign(op=ops, comm=above.comm[kernels], gpipe=above.gpipe[kernels], batch=pd.array(kernels, "Int64"))
     source = events.iloc[ops]
     for column in ("group", "group_desc", "group_ranks", "dtype", "phase"):
@@ -273,7 +275,7 @@ def _p2p_context(events: pd.DataFrame, out: pd.DataFrame, rank: int | None) -> t
     microbatch = out["microbatch"].astype("Int64").reset_index(drop=True)
     one_stage = events["stage"].dropna().nunique() == 1
     axis = out["group_desc"].map(lambda d: group_axis(d) if isinstance(d, str) else None)
-    pipeline = axis.eq(Axis.PP).to_numpy() | (axis.isna() & events["stage"].notna().any()).to_numpy()
+    pipeline = axis.eq(Axis.PP).to_numpy() | (axis.isna().to_numpy() & bool(events["stage"].notna().any()))
     place = np.where(pipeline, _place(out["group_ranks"], out["peer"], rank, wraps=not one_stage), 0)
     up = np.where((out["kind"] == Collective.SEND).to_numpy(), place == 1, place == -1)
     direction[place != 0] = np.where(up, str(Direction.FORWARD), str(Direction.BACKWARD))[place != 0]

@@ -24,7 +24,8 @@ import pandas as pd
 from tracekit import schema
 from tracekit.blocks import CATEGORIES, blocks
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import LAYER_INDEX, STEP, layer_index
+from tracekit.vocabulary import LAYER_INDEX, layer_index
+from tracekit.windows import step_windows
 
 Rows = npt.NDArray[np.int64]
 
@@ -47,11 +48,11 @@ def memory(trace: RankTrace) -> dict[str, pd.DataFrame]:
 
 def _device(trace: RankTrace, samples: pd.DataFrame, device: int) -> dict[str, pd.DataFrame]:
     alive = blocks(trace, samples)
-    alive = _known_at_the_end(alive, trace, len(samples))
+    alive = _named_by_recorder(alive, trace, samples)
     old = _baseline(trace, samples, alive, device)
     level = _levels(trace, samples, old)
     alive = pd.concat([old[["made", "freed", "addr", "nbytes", "category", "layer"]], alive], ignore_index=True) if len(old) else alive
-    steps = _steps(trace)
+    steps = step_windows(trace)[["step", "start_ns", "end_ns"]]
     ts = samples["ts"].to_numpy(np.int64)
     reserved = samples["reserved"].astype("Int64").where(samples["device_type"].ne(0))
     before = int(level[0] - samples["nbytes"].iloc[0])
@@ -81,15 +82,6 @@ def _device(trace: RankTrace, samples: pd.DataFrame, device: int) -> dict[str, p
     }
 
 
-def _steps(trace: RankTrace) -> pd.DataFrame:
-    """ProfilerStep ranges: step, start, end."""
-    events = trace.events
-    numbers = {str(c): int(m["step"]) for c in events["name"].cat.categories if (m := STEP.match(str(c)))}
-    rows = events[events["name"].isin(list(numbers)) & events["device"].isna()].drop_duplicates("name")
-    ts = rows["ts"].to_numpy(np.int64)
-    return pd.DataFrame({"step": [numbers[str(n)] for n in rows["name"]], "start": ts, "end": ts + rows["dur"].to_numpy(np.int64)}).sort_values("start")
-
-
 def _peak(level: Rows, ts: Rows, first: int, last: int, before: int, start: int) -> tuple[int, int, int]:
     """(event after which it stood, time, bytes) of the highest level in events first..last, the level at the start included."""
     carried = int(level[first - 1]) if first else before
@@ -100,20 +92,31 @@ def _peak(level: Rows, ts: Rows, first: int, last: int, before: int, start: int)
     return first - 1, start, carried
 
 
-def _known_at_the_end(alive: pd.DataFrame, trace: RankTrace, n: int) -> pd.DataFrame:
-    """Let the recorder name the blocks that it still saw at the end of the capture."""
-    later = {int(b["addr"]): b for b in trace.meta.memory_baseline or () if b.get("later") and b.get("category") in CATEGORIES[:-1]}
-    if not later:
+def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
+    """Let the recorder name the blocks that it saw during the capture (at ``time_ns``) or at its end."""
+    end = np.iinfo(np.int64).max
+    saw = [b for b in trace.meta.memory_baseline or () if b.get("when", "blocks") != "blocks" and b.get("category") in CATEGORIES[:-1]]
+    if not saw:
         return alive
-    known = alive["freed"].eq(n) & alive["addr"].isin(list(later))
-    names = alive["addr"].map(lambda a: later[int(a)]["category"] if int(a) in later else None)
-    return alive.assign(category=alive["category"].where(~known, names))
+    ts = np.append(samples["ts"].to_numpy(np.int64), end)
+    seen = pd.DataFrame(
+        {
+            "addr": np.array([int(b["addr"]) for b in saw], np.uint64),
+            "at": np.array([int(b.get("time_ns", end - 1)) for b in saw], np.int64),
+            "named": [b["category"] for b in saw],
+        }
+    )
+    both = alive.reset_index(names="row").merge(seen, on="addr")
+    both = both[(ts[both["made"]] <= both["at"].to_numpy()) & (ts[both["freed"]] > both["at"].to_numpy())].drop_duplicates("row")
+    category = alive["category"].copy()
+    category.loc[both["row"]] = both["named"].to_numpy()
+    return alive.assign(category=category)
 
 
 def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, device: int) -> pd.DataFrame:
     """Blocks of the recorder's baseline on this device, with made = -1 and the event that ended them (``seen``: recorded)."""
     gpu = trace.meta.device_type == "gpu"
-    rows = [b for b in trace.meta.memory_baseline or () if not b.get("later") and _on(b, gpu, device)]
+    rows = [b for b in trace.meta.memory_baseline or () if b.get("when", "blocks") == "blocks" and _on(b, gpu, device)]
     old = pd.DataFrame(
         {
             "addr": np.array([int(b["addr"]) for b in rows], np.uint64),
@@ -229,8 +232,8 @@ def _curve(
         last = np.append(first[1:], n) - 1
         keep = np.unique(np.concatenate((by_level[first], by_level[last], np.array(marked, np.int64))))
     ts = samples["ts"].to_numpy(np.int64)[keep]
-    row = np.searchsorted(steps["start"].to_numpy(), ts, "right") - 1
-    inside = (row >= 0) & (ts < steps["end"].to_numpy()[np.maximum(row, 0)]) if len(steps) else np.zeros(len(ts), bool)
+    row = np.searchsorted(steps["start_ns"].to_numpy(), ts, "right") - 1
+    inside = (row >= 0) & (ts < steps["end_ns"].to_numpy()[np.maximum(row, 0)]) if len(steps) else np.zeros(len(ts), bool)
     number = np.where(inside, steps["step"].to_numpy()[np.maximum(row, 0)], 0) if len(steps) else np.zeros(len(ts), np.int64)
     event = samples["event"].to_numpy(np.int64, na_value=-1)[keep]
     phase = trace.events["phase"].astype(object).reindex(event).to_numpy()

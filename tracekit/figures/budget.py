@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
+from tracekit.report.format import part
 
 
 def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
@@ -25,14 +26,14 @@ def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.F
     ranks, note = _choose(means)
     rows = [f"rank {r}" for r in ranks]
     fig = theme.figure("ms per step", height=theme.lane_height(len(rows)), rows=rows, note=note)
-    for part in _order(means):
-        values = means[part].reindex(ranks)
+    for name in _order(means):
+        values = means[name].reindex(ranks)
         fig.add_bar(
             y=rows,
             x=(values / 1e6).to_numpy(),
-            name=theme.label(part),
+            name=theme.label(name),
             orientation="h",
-            marker={"color": theme.part_colour(part), "line": {"width": 0.5, "color": "white"}, "pattern": {"shape": "/" if "bubble" in part else ""}},
+            marker=theme.part_marker(name),
             customdata=(100 * values / means.loc[ranks].sum(axis=1)).to_numpy(),
             hovertemplate="%{y}: %{fullData.name}<br>%{x:.2f} ms, %{customdata:.1f} % of the step<extra></extra>",
         )
@@ -44,9 +45,9 @@ def mean_parts(table: pd.DataFrame, steps: Collection[int] | None = None) -> pd.
     """Frame rank × part, mean ns per step; a part that a step has no row of took none of its time."""
     if steps is not None and table.step.isin(list(steps)).any():
         table = table[table.step.isin(list(steps))]
-    words = table.part.astype(str).str.replace("_", " ")
-    axis = table.axis.astype(object).where(table.axis.notna(), "") if "axis" in table else pd.Series("", index=table.index)
-    name = words + axis.map(lambda a: f" ({a})" if a else "")
+    axis = table.axis.astype(object).where(table.axis.notna(), None) if "axis" in table else pd.Series(None, index=table.index, dtype=object)
+    names = {pair: part(*pair) for pair in set(zip(table.part, axis, strict=True))}
+    name = [names[pair] for pair in zip(table.part, axis, strict=True)]
     sums = table.assign(name=name).pivot_table(index="rank", columns="name", values="duration_ns", aggfunc="sum", observed=True, fill_value=0)
     count = table.groupby("rank").step.nunique(dropna=False)
     means = sums.astype("float64").div(count.reindex(sums.index), axis=0)
@@ -55,13 +56,13 @@ def mean_parts(table: pd.DataFrame, steps: Collection[int] | None = None) -> pd.
 
 def _order(means: pd.DataFrame) -> list[str]:
     """Compute first, then the losses from the largest to the smallest, so that the bars can be compared at their left."""
-    return sorted(means.columns, key=lambda c: ("compute" not in c or "recompute" in c, -means[c].mean()))
+    return sorted(means.columns, key=lambda c: ("compute" not in c or "recomput" in c, -means[c].mean()))
 
 
 def _choose(means: pd.DataFrame) -> tuple[list[int], str]:
     ranks = list(means.index)
     if len(ranks) <= theme.RANK_LIMIT:
         return ranks, ""
-    work = means[[c for c in means.columns if "compute" in c and "recompute" not in c]].sum(axis=1)
+    work = means[[c for c in means.columns if "compute" in c and "recomput" not in c]].sum(axis=1)
     chosen = (means.sum(axis=1) - work).nlargest(theme.RANK_LIMIT).index
     return sorted(chosen), f"{theme.RANK_LIMIT} of {len(ranks)} ranks: those that lose the most time"

@@ -45,7 +45,7 @@ def layer_cost(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
         )
     fig.update_layout(barmode="stack", margin={"b": 90 + (22 if note else 0)}, bargap=0.25)
     fig.update_xaxes(showgrid=False, tickangle=-60 if len(layers) > 10 else 0)
-    fig.update_yaxes(title={"text": "ms per step" if per_step else "ms, all steps", "standoff": 8})
+    fig.update_yaxes(title_text="ms per step" if per_step else "ms, all steps")
     return fig
 
 

@@ -39,7 +39,7 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
         x=at, y=top, text=f"peak {top:,.1f} MiB, rank {peak['rank']}", showarrow=True, arrowhead=2, arrowcolor=theme.RED, ax=-40 if right else 40, ay=-26,
         xanchor="right" if right else "left", font={"color": theme.INK, "size": 13},
     )  # fmt: skip
-    fig.update_yaxes(title={"text": "MiB", "standoff": 8}, range=[0, top * 1.2])
+    fig.update_yaxes(title_text="MiB", range=[0, top * 1.2])
     return fig
 
 
@@ -80,7 +80,7 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
         hovertemplate="%{x}: %{y:.2f} MiB<extra></extra>",
     )  # fmt: skip
     fig.update_xaxes(showgrid=False, type="category")
-    fig.update_yaxes(title={"text": "MiB", "standoff": 8})
+    fig.update_yaxes(title_text="MiB")
     return fig
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -16,12 +17,12 @@ LANES = 16
 BAR_LIMIT = 2_400
 
 
-def schedule(result: Result, *, p2p: pd.DataFrame | None = None, steps: Collection[int] | None = None) -> go.Figure | None:
+def schedule(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
     """Lanes of the metric ``pipeline``, table ``actions``; time in ms since the window's start.
 
     Args:
-        result: table ``actions``: step, stage, rank, action, microbatch, start_ns, end_ns.
-        p2p: the collectives' table ``p2p``; where it has ``end_ns``, transfers are drawn at the end of each receive's wait.
+        result: table ``actions``: step, stage, rank, action, microbatch, start_ns, end_ns, and where known pipeline,
+            transfer_start_ns and transfer_end_ns of the receive that the action needs.
         steps: steady steps, of which the first is drawn.
     """
     table = result.tables.get("actions")
@@ -33,60 +34,76 @@ def schedule(result: Result, *, p2p: pd.DataFrame | None = None, steps: Collecti
     if len(actions) > BAR_LIMIT:
         actions = actions.nsmallest(BAR_LIMIT, "start_ns")
         end = int(actions.end_ns.max())
-        note = f"{note}; its first {BAR_LIMIT:,} actions"
+        note = "; ".join(n for n in (note, f"its first {BAR_LIMIT:,} actions") if n)
     ranks = sorted(actions["rank"].unique(), key=lambda r: (actions.stage[actions["rank"] == r].min(), r))
     lane = {r: _lane(r, actions) for r in ranks}
     rows = [lane[r] for r in ranks]
     fig = theme.figure("ms since the first action", height=theme.lane_height(len(rows)) + 20, rows=rows, note="; ".join(n for n in (note, one) if n))
-    _gaps(fig, actions, lane, start, end)
     several = actions.stage.nunique() > len(ranks)
     for action in [a for a in theme.ACTIONS if (actions.action == a).any()]:
         _actions(fig, actions[actions.action == action], action, lane, start, several)
-    if p2p is not None:
-        _transfers(fig, p2p, actions, lane, start, end)
+    found = gaps(actions, start, end)
+    for kind, (name, colour, hatch) in _GAPS.items():
+        part = found[found.kind == kind]
+        if len(part):
+            _bars(fig, part, name, colour, lane, start, pattern=hatch)
     fig.update_layout(barmode="overlay", bargap=0.14)
     fig.update_xaxes(range=[0, (end - start) / 1e6])
     return fig
 
 
+#: Kind of a gap -> name, colour, hatching.
+_GAPS = {
+    "wait": ("bubble: waits to receive", "#D9A0A6", "/"),
+    "transfer": ("bubble: transfer", theme.PURPLE, ""),
+    "gap": ("bubble: other gap", theme.GREY, ""),
+    "edge": ("bubble: fill and drain", "#F1E3E5", ""),
+}
+
+
 def gaps(actions: pd.DataFrame, start: int, end: int) -> pd.DataFrame:
-    """What no action of a rank covers: rows rank, kind (fill, wait, drain), start_ns, end_ns; with the actions' union they tile the window."""
+    """What no action of a rank covers: rows rank, kind, start_ns, end_ns; with the union of the actions they tile the window.
+
+    ``edge`` lies before a rank's first action (fill) or after its last (drain). Between actions, where the next one's
+    receive is known, ``wait`` is until its transfer starts, ``transfer`` until that ends, ``gap`` the rest; where it is
+    not known, all of it is ``wait`` in a pipeline whose actions wait for each other.
+    """
     ordered = actions.sort_values(["rank", "start_ns"])
     reach = ordered.groupby("rank").end_ns.cummax()
-    before = reach.groupby(ordered["rank"]).shift().fillna(start).astype("int64")
-    first = ~ordered["rank"].duplicated()
-    inner = pd.DataFrame({"rank": ordered["rank"], "kind": np.where(first, "fill", "wait"), "start_ns": before, "end_ns": ordered.start_ns})
+    before = reach.groupby(ordered["rank"]).shift()
+    first = before.isna().to_numpy()
+    lo, hi = before.fillna(start).astype("int64").to_numpy(), ordered.start_ns.to_numpy("int64")
+    hi = np.maximum(hi, lo)
+    begin, done = _receive(ordered, "transfer_start_ns", hi).clip(lo, hi), _receive(ordered, "transfer_end_ns", hi).clip(lo, hi)
+    rank = ordered["rank"].to_numpy()
+    pieces = [
+        pd.DataFrame({"rank": rank[first], "kind": "edge", "start_ns": lo[first], "end_ns": hi[first]}),
+        *(
+            pd.DataFrame({"rank": rank[~first], "kind": kind, "start_ns": a[~first], "end_ns": b[~first]})
+            for kind, a, b in (("wait", lo, begin), ("transfer", begin, done), ("gap", done, hi))
+        ),
+    ]
     last = reach.groupby(ordered["rank"]).max()
-    drain = pd.DataFrame({"rank": last.index, "kind": "drain", "start_ns": last.to_numpy(), "end_ns": end})
-    both = pd.concat([inner, drain], ignore_index=True)
+    pieces.append(pd.DataFrame({"rank": last.index, "kind": "edge", "start_ns": last.to_numpy(), "end_ns": end}))
+    both = pd.concat(pieces, ignore_index=True)
     return both[both.end_ns > both.start_ns].reset_index(drop=True)
 
 
-def _gaps(fig: go.Figure, actions: pd.DataFrame, lane: dict[int, str], start: int, end: int) -> None:
-    found = gaps(actions, start, end)
-    colours = {"fill": "#F1E3E5", "wait": "#D9A0A6", "drain": "#F1E3E5"}
-    words = {"fill": "bubble: fill", "wait": "bubble: waiting for a receive", "drain": "bubble: drain"}
-    for kind in ("fill", "wait", "drain"):
-        part = found[found.kind == kind]
-        if len(part):
-            _bars(fig, part, words[kind], colours[kind], lane, start, pattern="/" if kind == "wait" else "")
+def _receive(actions: pd.DataFrame, column: str, otherwise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """A time of the receive that an action needs. Without a receive nothing was waited for: all of the gap comes after it."""
+    if column not in actions:
+        return otherwise
+    times = actions[column].astype("Int64")
+    known = times.notna().to_numpy()
+    needs = actions.needs_receive.fillna(True).to_numpy(bool) if "needs_receive" in actions else np.ones(len(actions), bool)
+    nothing = np.iinfo(np.int64).min
+    return np.where(known, times.fillna(0).to_numpy("int64"), np.where(needs, otherwise, nothing))
 
 
 def _actions(fig: go.Figure, part: pd.DataFrame, action: str, lane: dict[int, str], start: int, several: bool) -> None:
     text = part.microbatch.astype("Int64").astype(str)
     hover = "stage " + part.stage.astype(str) + ", microbatch " + text
     _bars(fig, part, theme.ACTION_WORDS[action], theme.ACTIONS[action], lane, start, text=text.to_list(), hover=hover.to_list(), shade=part.stage if several else None)
-
-
-def _transfers(fig: go.Figure, p2p: pd.DataFrame, actions: pd.DataFrame, lane: dict[int, str], start: int, end: int) -> None:
-    if not len(p2p) or not {"end_ns", "transfer_ns", "dst"} <= set(p2p.columns):
-        return
-    part = p2p[p2p.dst.isin(list(lane)) & p2p.src.isin(list(lane)) & p2p.transfer_ns.notna() & p2p.end_ns.notna()]
-    part = part[(part.end_ns > start) & (part.end_ns <= end)]
-    if len(part):
-        ends = part.end_ns.astype("int64")
-        frame = pd.DataFrame({"rank": part.dst.astype("int64"), "start_ns": ends - part.transfer_ns.astype("int64"), "end_ns": ends})
-        _bars(fig, frame, "receive: transfer", theme.PURPLE, lane, start, width=0.3)
 
 
 def _bars(
@@ -101,10 +118,9 @@ def _bars(
     hover: list[str] | None = None,
     shade: pd.Series | None = None,
     pattern: str = "",
-    width: float | None = None,
 ) -> None:
     lengths = (part.end_ns - part.start_ns).to_numpy() / 1e6
-    marker = {"color": colour, "line": {"width": 0.7, "color": "white"}, "pattern": {"shape": pattern, "fgcolor": "white", "size": 5}}
+    marker = {"color": colour, "line": {"width": 0.7, "color": "white"}, "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.25}}
     if shade is not None:
         marker["opacity"] = (1 - 0.45 * (shade - shade.min()) / max(1, shade.max() - shade.min())).to_numpy()
     fig.add_bar(
@@ -113,7 +129,6 @@ def _bars(
         base=(part.start_ns - start).to_numpy() / 1e6,
         name=name,
         orientation="h",
-        width=width,
         marker=marker,
         text=text,
         textposition="inside" if text else "none",
@@ -141,6 +156,11 @@ def _one_step(table: pd.DataFrame, steps: Collection[int] | None) -> tuple[pd.Da
 
 def _one_pipeline(actions: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The actions of one pipeline: ranks with the same stages are replicas, the first of each kind makes the first pipeline."""
+    if "pipeline" in actions and actions.pipeline.nunique() > 1:
+        many = actions.pipeline.nunique()
+        actions = actions[actions.pipeline == actions.pipeline.min()]
+        chosen, note = _one_pipeline(actions)
+        return chosen, "; ".join(n for n in (f"1 of {many} pipelines", note) if n)
     stages = actions.groupby("rank").stage.agg(lambda s: tuple(sorted(set(s))))
     first = stages.reset_index().drop_duplicates("stage")["rank"]
     pipelines = len(stages) // max(1, len(first))

@@ -13,13 +13,14 @@ import plotly.graph_objects as go
 from tracekit.report.format import clean
 
 BLUE, CYAN, GREEN, YELLOW, RED, PURPLE, GREY = "#4477AA", "#66CCEE", "#228833", "#CCBB44", "#EE6677", "#AA3377", "#BBBBBB"
-LIGHT, INK, FAINT = "#E4E7EB", "#1F2933", "#E4E7EB"
+INK, SOFT, FAINT = "#1F2933", "#52606D", "#E4E7EB"
 
 #: Word in the name of a part of the step -> colour; the first that matches counts.
 PARTS: tuple[tuple[str, str], ...] = (
-    ("recompute", PURPLE),
+    ("recomput", PURPLE),
     ("bubble", "#D9A0A6"),
     ("wait", RED),
+    ("moving bytes", YELLOW),
     ("transfer", YELLOW),
     ("exposed", YELLOW),
     ("optimizer", "#6699CC"),
@@ -46,6 +47,12 @@ RANK_LIMIT = 24
 def part_colour(name: str) -> str:
     """Colour of a part of the step, by the words in its name."""
     return next((colour for word, colour in PARTS if word in name), "#777777")
+
+
+def part_marker(name: str) -> dict[str, object]:
+    """Marker of a part's bar: its colour, and hatching where nothing was done (bubble), for print and the colour-blind."""
+    hatch = {"shape": "/" if "bubble" in name else "", "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.25}
+    return {"color": part_colour(name), "line": {"width": 0.5, "color": "white"}, "pattern": hatch}
 
 
 def label(text: object) -> str:
@@ -75,12 +82,12 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
         showlegend=legend,
         bargap=0.28,
     )
-    fig.update_xaxes(title={"text": x_title, "standoff": 8}, gridcolor=FAINT, zeroline=False, automargin=True)
-    fig.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True, ticklabelstandoff=6)
+    fig.update_xaxes(title={"text": x_title, "standoff": 8, "font": {"size": 12, "color": SOFT}}, gridcolor=FAINT, zeroline=False, automargin=True)
+    fig.update_yaxes(title={"font": {"size": 12, "color": SOFT}, "standoff": 8}, gridcolor=FAINT, zeroline=False, automargin=True, ticklabelstandoff=6)
     if rows is not None:
         fig.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(rows)), showgrid=False)
     if note:
-        fig.add_annotation(text=note, x=0, y=0, xref="paper", yref="paper", yshift=-58, xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": "#52606D"})
+        fig.add_annotation(text=note, x=0, y=0, xref="paper", yref="paper", yshift=-58, xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": SOFT})
     return fig
 
 

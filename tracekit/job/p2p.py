@@ -90,21 +90,19 @@ def _pair_by(send: pd.DataFrame, recv: pd.DataFrame, keys: list[str]) -> tuple[p
 
 
 def _table(both: pd.DataFrame, skewed: frozenset[int]) -> pd.DataFrame:
-    def either(column: str, dtype: str) -> pd.Series:
+    def either(column: str) -> pd.Series:
         first, second = (both[f"{column}{end}"].astype(object) for end in ("_s", "_r"))
         picked = first.where(first.notna(), second)
-        return picked.where(picked.notna(), None).astype(dtype)
+        return picked.where(picked.notna(), None)
 
-    def ints(column: str) -> pd.Series:
-        return both[column].astype("Int64")
-
-    out = pd.DataFrame({c: either(c, t) for c, t in (("capture", "int64"), ("step", "Int64"), ("src", "int64"), ("dst", "int64"), ("nbytes", "Int64"))})
+    out = pd.DataFrame({c: either(c).astype("int64") for c in ("capture", "src", "dst")})
+    for column in ("step", "nbytes", "microbatch"):
+        out[column] = either(column).astype("Int64")
     for column in ("dtype", "direction", "group", "group_desc", "group_ranks"):
-        out[column] = either(column, "object")
-    out["microbatch"] = either("microbatch", "Int64")
+        out[column] = either(column)
     for side, end in (("send", "_s"), ("recv", "_r")):
         for column in ("start_ns", "end_ns", "exposed_ns", "stage"):
-            out[f"{side}_{column}"] = ints(f"{column}{end}")
+            out[f"{side}_{column}"] = both[f"{column}{end}"].astype("Int64")
     batched, several = (both[[f"{c}_s", f"{c}_r"]] for c in ("batch", "several"))
     out["coalesced"] = batched.notna().any(axis=1)
     out["matched_by"] = both["matched_by"].astype(object)

@@ -17,6 +17,13 @@ from tracekit.vocabulary import Axis, Collective, Direction, Severity, group_axi
 DATA_AXES = frozenset({Axis.DP_REPLICATE, Axis.DP_SHARD, "dp", "dp_cp"})
 #: Name of the axis of a group that holds every rank and lies on no single mesh axis.
 WORLD = "world"
+#: Groups over two data axes or more, by the axes they merge: parameters are sharded over dp_shard and cp together.
+_MERGED = {
+    ("dp_replicate", "dp_shard"): "dp",
+    ("dp_shard", "cp"): Axis.DP_SHARD,
+    ("dp_replicate", "cp"): "dp_cp",
+    ("dp_replicate", "dp_shard", "cp"): "dp_cp",
+}
 #: Descriptions that torch gives to the group of all ranks, whatever it is used for.
 _DEFAULT_GROUPS = frozenset({"default_pg", "undefined", ""})
 
@@ -86,9 +93,8 @@ def mesh_groups(mesh: Mapping[str, int], world: int) -> dict[str, str]:
         return {}
     grid = np.arange(world).reshape(sizes)
     wide = [a for a, n in zip(names, sizes, strict=True) if n > 1]
-    merged = {("dp_replicate", "dp_shard"): "dp", ("dp_shard", "cp"): Axis.DP_SHARD, ("dp_replicate", "dp_shard", "cp"): "dp_cp", ("dp_replicate", "cp"): "dp_cp"}
     out: dict[str, str] = {}
-    choices = [((a,), a) for a in wide] + [(tuple(axes), name) for axes, name in merged.items() if set(axes) <= set(wide)]
+    choices = [((a,), a) for a in wide] + [(tuple(axes), name) for axes, name in _MERGED.items() if set(axes) <= set(wide)]
     for axes, label in choices:
         at = [names.index(a) for a in axes]
         rows = np.moveaxis(grid, at, range(-len(at), 0)).reshape(-1, int(np.prod([sizes[i] for i in at])))
@@ -112,7 +118,8 @@ def axis_column(frame: pd.DataFrame, axis_of: Mapping[str, str], described: froz
             axis = WORLD if desc in _DEFAULT_GROUPS and ranks in described else axis_of.get(ranks)
         return axis
 
-    table = distinct.assign(axis=[one(d, r) for d, r in distinct.itertuples(index=False)])
+    axes = pd.Series([one(d, r) for d, r in distinct.itertuples(index=False)], index=distinct.index, dtype=object)
+    table = distinct.assign(axis=axes)
     joined = pairs.merge(table, on=["group_desc", "group_ranks"], how="left")["axis"].astype(object)
     return pd.Series(joined.where(joined.notna(), None).to_numpy(object), index=frame.index, dtype=object)
 

@@ -50,7 +50,7 @@ def _from_order(trace: RankTrace, calls: Ints, position: int, size: int) -> Rank
     at = _launched(events)
     step = events["step"].to_numpy(np.int64, na_value=-1)
     work, backward = _training_work(trace)
-    sequence = _forward_sequence(events)
+    sequence = np.where(backward, _sequence(events, of_nodes=True), _sequence(events, of_nodes=False))
     for number in np.unique(step[calls]):
         mine = np.sort(at[calls[step[calls] == number]])
         receives = int(events["collective"].eq(Collective.RECV).to_numpy()[calls[step[calls] == number]].sum())
@@ -154,12 +154,12 @@ def _training_work(trace: RankTrace) -> tuple[Mask, Mask]:
     return work, in_backward
 
 
-def _forward_sequence(events: pd.DataFrame) -> Ints:
-    """Sequence number of the autograd node, or of the recorded forward operator, that each event runs in; -1 for none."""
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)
-    sequence = events["sequence"].to_numpy(np.int64, na_value=-1)
-    holder = inherit(parent, (sequence >= 0) & events["kind"].eq(Kind.OPERATOR).to_numpy() & ~events["recompute"].to_numpy())
+def _sequence(events: pd.DataFrame, of_nodes: bool) -> Ints:
+    """Sequence number of the autograd node (else: of the recorded forward operator) that each event runs in; -1 for none."""
+    sequence, launch = (events[c].to_numpy(np.int64, na_value=-1) for c in ("sequence", "launch"))
+    is_node = events["fwd_thread"].to_numpy(np.int64, na_value=0) >= 1
+    own = (sequence >= 0) & events["kind"].eq(Kind.OPERATOR).to_numpy() & (is_node if of_nodes else ~is_node)
+    holder = inherit(events["parent"].to_numpy(np.int64, na_value=-1), own)
     holder = np.where(launch >= 0, holder[np.maximum(launch, 0)], holder)
     return np.where(holder >= 0, sequence[np.maximum(holder, 0)], -1)
 
@@ -174,16 +174,28 @@ def _numbers(at: Ints, backward: Mask, sequence: Ints, calls: Ints) -> Ints:
     new = np.ones(len(at), bool)
     new[1:] = (between[1:] != between[:-1]) | (backward[1:] != backward[:-1])
     out = np.where(backward, np.cumsum(new & backward), np.cumsum(new & ~backward)) - 1
-    count = int((new & ~backward).sum())
-    lowest = np.full(count, np.iinfo(np.int64).max)
     numbered = ~backward & (sequence >= 0)
-    np.minimum.at(lowest, out[numbered], sequence[numbered])
-    # work without a number of its own (gradient accumulation) follows the work launched before it
-    last = np.maximum.accumulate(np.where(backward & (sequence >= 0), np.arange(len(at)), -1))
+    made, first = np.unique(sequence[numbered], return_index=True)
+    if not len(made):
+        return out
+    place = np.minimum(np.searchsorted(made, sequence), len(made) - 1)
+    known = backward & (made[place] == sequence)
+    # work without such a number (gradient accumulation, reductions) follows the work launched before it
+    last = np.maximum.accumulate(np.where(known, np.arange(len(at)), -1))
     same_run = last >= np.maximum.accumulate(np.where(new, np.arange(len(at)), 0))
-    if count and (np.diff(lowest) > 0).all() and lowest[-1] < np.iinfo(np.int64).max and same_run[backward].all():
-        return np.where(backward, np.searchsorted(lowest, sequence[np.maximum(last, 0)], "right") - 1, out)
-    return out
+    if not same_run[backward].all():
+        return out
+    return _without_strays(np.where(backward, out[numbered][first][place[np.maximum(last, 0)]], out), new)
+
+
+def _without_strays(numbers: Ints, new: Mask) -> Ints:
+    """Let a few events between those of one action follow them: single nodes may carry the number of another forward."""
+    begins = new | np.append(True, np.diff(numbers) != 0)
+    piece = np.cumsum(begins) - 1
+    size = np.bincount(piece)
+    keeps = (size * 4 >= np.median(size)) | new[begins]
+    source = np.maximum.accumulate(np.where(keeps, np.arange(len(size)), 0))
+    return numbers[begins][source][piece]
 
 
 def _is_one_stage(numbers: Ints, backward: Mask, calls: int, receives: int, position: int, size: int) -> bool:

@@ -38,6 +38,7 @@ def read(path: Path) -> RankTrace:
     """
     reader = reader_of(path)
     if reader is None:
+        read_bytes(path)  # a damaged compressed file says so itself
         raise InputError(f"not a trace I know: it begins with {_looks_like(head(path, 32))}; give a torch.profiler JSON (.json or .json.gz)", path)
     return reader.read(read_bytes(path), path)
 

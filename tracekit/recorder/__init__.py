@@ -14,8 +14,8 @@ metadata on gloo, the NCCL log on CUDA) is what :func:`environment` returns.
 
 from __future__ import annotations
 
-from tracekit.recorder.environment import environment
 from tracekit.recorder.recorder import Recorder
+from tracekit.recorder.variables import environment
 from tracekit.recorder.windows import Window
 
 __all__ = ["Recorder", "Window", "environment"]

@@ -14,9 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch.autograd.profiler import record_function
-
+from tracekit.recorder.ranges import Range, profiling
 from tracekit.vocabulary import action_span
 
 
@@ -70,11 +68,14 @@ class ActionRanges:
 
         @functools.wraps(original)
         def ranged(*args: Any, **kwargs: Any) -> Any:
-            what = action(*args, **kwargs) if torch.autograd._profiler_enabled() and not _in_runtime_schedule() else None
+            what = action(*args, **kwargs) if profiling() and not _in_runtime_schedule() else None
             if what is None:
                 return original(*args, **kwargs)
-            with record_function(action_span(*what)):
+            running = Range(action_span(*what))
+            try:
                 return original(*args, **kwargs)
+            finally:
+                running.close()
 
         def undo() -> None:
             if own is None:

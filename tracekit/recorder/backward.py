@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from torch.autograd import Variable
-from torch.autograd.profiler import record_function
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from tracekit.recorder.ranges import Range, graph_task, profiling
 from tracekit.vocabulary import Direction, module_span
 
 
@@ -30,7 +30,7 @@ class _Open:
     level: int
     name: str
     task: int
-    record: Any
+    range: Range
 
 
 @dataclass
@@ -44,9 +44,7 @@ class _Stack:
         """Open a range, closing those of its level and below (of the same graph task: an outer one goes on)."""
         while self.ranges and self.ranges[-1].task == task and self.ranges[-1].level >= level:
             self._pop()
-        record = record_function(module_span(name, Direction.BACKWARD))
-        record.__enter__()
-        self.ranges.append(_Open(level, name, task, record))
+        self.ranges.append(_Open(level, name, task, Range(module_span(name, Direction.BACKWARD))))
 
     def close(self, name: str, task: int) -> None:
         """Close a range and what stands in it; nothing where it is not open."""
@@ -63,7 +61,7 @@ class _Stack:
             self._pop()
 
     def _pop(self) -> None:
-        self.ranges.pop().record.__exit__(None, None, None)
+        self.ranges.pop().range.close()
 
 
 @dataclass
@@ -83,7 +81,7 @@ class BackwardRanges:
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
         self._fail = fail
-        self._borders = WeakTensorKeyDictionary()
+        self._borders: Any = WeakTensorKeyDictionary()
         self._local = threading.local()
         self._stacks: list[_Stack] = []
         self._active = True
@@ -123,15 +121,15 @@ class BackwardRanges:
         def arrived(_gradient: torch.Tensor) -> None:
             self._arrived(border)
 
-        tensor.register_hook(arrived)
+        tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
         self._borders[tensor] = border
         return border
 
     def _arrived(self, border: _Border) -> None:
-        if not self._active or not torch.autograd._profiler_enabled():
+        if not self._active or not profiling():
             return
         try:
-            task = torch._C._current_graph_task_id()
+            task = graph_task()
             stack = self._stack()
             for name in border.closes:
                 stack.close(name, task)

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
-from torch.autograd.profiler import record_function
 
 from tracekit.recorder.backward import BackwardRanges
+from tracekit.recorder.ranges import Range, in_backward, profiling
 from tracekit.vocabulary import LAYER_INDEX, Direction, module_span, parse_module_span
 
 #: Attributes under which wrappers keep the module they wrap; they are no part of a qualified name.
@@ -48,9 +47,9 @@ def targets(models: Sequence[nn.Module]) -> list[Target]:
         for path, module in modules.items():
             parent = path.rpartition(".")[0]
             level = 1 if parent in blocks else 0
-            if path in blocks or parent in blocks or (parent in above and path not in above):
-                if parse_module_span(module_span(path, Direction.FORWARD)):
-                    found.setdefault(path, Target(module, path, level))
+            wanted = path in blocks or parent in blocks or (parent in above and path not in above)
+            if wanted and parse_module_span(module_span(path, Direction.FORWARD)):
+                found.setdefault(path, Target(module, path, level))
     return list(found.values())
 
 
@@ -96,7 +95,7 @@ class LayerRanges:
     def __init__(self, models: Sequence[nn.Module], fail: Callable[[Exception], None]) -> None:
         self._fail = fail
         self._local = threading.local()
-        self._stacks: list[list[tuple[str, Any]]] = []
+        self._stacks: list[list[tuple[str, Range]]] = []
         self._backward = BackwardRanges(fail)
         self._active = True
         self._handles: list[Any] = []
@@ -108,7 +107,7 @@ class LayerRanges:
         """Close every open range: at the end of a step nothing may be left, whatever was raised inside it."""
         for stack in self._stacks:
             while stack:
-                stack.pop()[1].__exit__(None, None, None)
+                stack.pop()[1].close()
         self._backward.close()
 
     def remove(self) -> None:
@@ -125,12 +124,10 @@ class LayerRanges:
         forward, again = module_span(name, Direction.FORWARD), module_span(name, Direction.RECOMPUTE)
 
         def before(_module: nn.Module, args: Any, kwargs: Any) -> None:
-            if not self._active or not torch.autograd._profiler_enabled():
+            if not self._active or not profiling():
                 return
             try:
-                record = record_function(forward if torch._C._current_graph_task_id() == -1 else again)
-                record.__enter__()
-                self._stack().append((name, record))
+                self._stack().append((name, Range(again if in_backward() else forward)))
                 self._backward.input((args, kwargs), name)
             except Exception as error:
                 self._fail(error)
@@ -144,7 +141,7 @@ class LayerRanges:
                     self._backward.output(result, name, level)
                 while stack:
                     entry = stack.pop()
-                    entry[1].__exit__(None, None, None)
+                    entry[1].close()
                     if entry[0] == name:
                         break
             except Exception as error:
@@ -154,8 +151,8 @@ class LayerRanges:
         # always_call: non-reentrant checkpointing ends a repeated forward by an exception as soon as it has enough
         self._handles.append(target.module.register_forward_hook(after, always_call=True))
 
-    def _stack(self) -> list[tuple[str, Any]]:
-        stack: list[tuple[str, Any]] | None = getattr(self._local, "stack", None)
+    def _stack(self) -> list[tuple[str, Range]]:
+        stack: list[tuple[str, Range]] | None = getattr(self._local, "stack", None)
         if stack is None:
             stack = self._local.stack = []
             self._stacks.append(stack)

@@ -120,7 +120,7 @@ def _buffers(models: Sequence[nn.Module]) -> Iterator[tuple[torch.Tensor, str, s
 
 
 def _states(models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[torch.Tensor, str, str | None]]:
-    names = {p: name for model in models for name, p in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {p: name for model in models for name, p in model.named_parameters()}
     for optimizer in optimizers:
         for parameter, state in optimizer.state.items():
             layer = layer_of(names[parameter]) if parameter in names else None

@@ -30,9 +30,9 @@ def compress(source: Path, target: Path) -> None:
     text = nest(source.read_bytes())
     text = _TRACE_NAME.sub(b'"traceName": "%s"' % target.name.encode(), text, count=1) if b'"traceName"' in text[-4096:] else text
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=temporary.open("wb"), mtime=0) as out:
+    with temporary.open("wb") as file, gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as out:
         out.write(text)
-    os.replace(temporary, target)
+    temporary.replace(target)
 
 
 def nest(text: bytes) -> bytes:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tracekit.recorder import environment, flight_recorder, run_json
+from tracekit.recorder import flight_recorder, run_json, variables
 from tracekit.recorder.actions import ActionRanges
 from tracekit.recorder.files import capture_directory, rank_directory, write_json
 from tracekit.recorder.guard import Guard
@@ -20,6 +20,8 @@ from tracekit.recorder.layers import LayerRanges
 from tracekit.recorder.memory import MemoryRecord
 from tracekit.recorder.spans import StepSpans
 from tracekit.recorder.windows import Window, Windows
+
+_WINDOW = Window()
 
 
 class Recorder:
@@ -52,7 +54,7 @@ class Recorder:
         optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
         config: Mapping[str, Any] | None = None,
         schedule: Any = None,
-        window: Window | tuple[int, int, int, int] = Window(),
+        window: Window | tuple[int, int, int, int] = _WINDOW,
         with_stack: bool = False,
     ) -> None:
         self.directory = Path(directory)
@@ -62,7 +64,7 @@ class Recorder:
         self._schedule = schedule
         self._window = window if isinstance(window, Window) else Window(*window)
         self._with_stack = with_stack
-        self._guard = Guard(self._switch_off)
+        self._guard = Guard(self._close_ranges)
         self._rank = 0
         self._spans: StepSpans | None = None
         self._windows: Windows | None = None
@@ -77,12 +79,14 @@ class Recorder:
             if self._rank == 0:
                 content = run_json.describe(self._models, self._optimizers, self._schedule is not None, self._config)
                 write_json(self.directory / "run.json", content, indent=2)
-            for line in environment.missing(os.environ, dist.get_backend() if distributed else None) if self._rank == 0 else ():
+            for line in variables.missing(os.environ, dist.get_backend() if distributed else None) if self._rank == 0 else ():
                 self._guard.notice(line)
             self._spans = StepSpans(rank_directory(self.directory, self._rank) / "spans.jsonl")
             folder = lambda capture: capture_directory(self.directory, self._rank, capture)  # noqa: E731
             self._windows = Windows(self._window, folder, self._begin, self._end, self._with_stack)
             self._windows.start()
+        if self._guard.failed:
+            self._stop()
         return self
 
     def step(self, **values: float) -> None:
@@ -93,19 +97,17 @@ class Recorder:
         """
         if self._windows is None or self._spans is None:
             return
-        with self._guard:
-            if self._layers is not None:
-                self._layers.close()
-            self._spans.step(values)
-            self._windows.step()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._windows is not None:
+        if not self._guard.failed:
             with self._guard:
                 if self._layers is not None:
                     self._layers.close()
-                self._windows.stop()
-        self._switch_off()
+                self._spans.step(values)
+                self._windows.step()
+        if self._guard.failed:
+            self._stop()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop()
 
     @property
     def recording(self) -> bool:
@@ -134,14 +136,16 @@ class Recorder:
                 part.remove()
         self._layers = self._actions = self._memory = None
 
-    def _switch_off(self) -> None:
-        """Take everything away, whatever state it is in."""
+    def _stop(self) -> None:
+        """Stop the profiler, which exports an open window as far as it got, and take everything away."""
         windows, self._windows = self._windows, None
         spans, self._spans = self._spans, None
-        try:
+        with self._guard:
+            if self._layers is not None:
+                self._layers.close()
+            if windows is not None:
+                windows.stop()
+        with self._guard:
             self._close_ranges()
             if spans is not None:
                 spans.close()
-        finally:
-            if windows is not None:
-                windows.stop()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ def find_mesh(models: Sequence[nn.Module], world_size: int) -> dict[str, int] | 
 def git_commit() -> str | None:
     """Commit of the working directory, or None outside a repository or without git."""
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True, cwd=os.getcwd())
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True, cwd=Path.cwd())
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

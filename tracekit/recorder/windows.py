@@ -52,14 +52,19 @@ class Windows:
     """
 
     def __init__(
-        self, window: Window, folder: Callable[[int], Path], begin: Callable[[Path], None], end: Callable[[Path], None], with_stack: bool = False
+        self,
+        window: Window,
+        folder: Callable[[int], Path],
+        begin: Callable[[Path], None],
+        end: Callable[[Path], None],
+        with_stack: bool = False,
     ) -> None:
         self._folder, self._begin, self._end = folder, begin, end
         self._actions = schedule(wait=window.wait, warmup=window.warmup, active=window.active, repeat=window.repeat)
         self._step = 0
         self._captures = 0
         activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_available() and _cuda_in_use():
             activities.append(ProfilerActivity.CUDA)
         self._profiler = profile(
             activities=activities,
@@ -106,3 +111,8 @@ class Windows:
         finally:
             raw.unlink(missing_ok=True)
         self._end(folder)
+
+
+def _cuda_in_use() -> bool:
+    """Whether this process has a CUDA context already; profiling must not be what makes one."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -28,13 +28,15 @@ def _step(document: Document) -> Card | None:
         return None
     steps = steady_steps(document)
     rows = of_steps(table(document, "step_time", "steps"), steps)
-    known = [r for r in rows if r.get("duration_ns") is not None]
     ranks = {r.get("rank") for r in rows}
-    slowest = max(known, key=lambda r: r["duration_ns"], default=None)
-    detail = f"mean of {fmt.plural(len(steps), 'step')}"
-    if slowest is not None and len(ranks) > 1:
-        detail += f", {fmt.plural(len(ranks), 'rank')}; longest {fmt.duration(slowest['duration_ns'])} on rank {slowest.get('rank')}"
-    return Card("Step time", fmt.duration(mean(r.get("duration_ns") for r in rows)), detail)
+    summary = metric(document, "step_time").get("summary") or {}
+    median = summary.get("median_ns")
+    detail = f"{'mean' if median is None else 'median'} of {fmt.plural(len(steps), 'step')}"
+    if len(ranks) > 1:
+        detail += f", {fmt.plural(len(ranks), 'rank')}"
+        if summary.get("slowest_rank_median_ns") is not None:
+            detail += f"; {fmt.duration(summary['slowest_rank_median_ns'])} on the slowest, rank {summary.get('slowest_rank')}"
+    return Card("Step time", fmt.duration(mean(r.get("duration_ns") for r in rows) if median is None else median), detail)
 
 
 def _shares(document: Document) -> tuple[Card, ...]:

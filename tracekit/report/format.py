@@ -133,6 +133,27 @@ def ranks(numbers: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
 
 
+def part(name: object, axis: object = None) -> str:
+    """A part of the step budget in words.
+
+    >>> part("exposed_wait", "tp"), part("bubble", "pp"), part("host_gap")
+    ('waiting in tp communication', 'pipeline bubble', 'host gap')
+    """
+    raw = str(name)
+    where = f"{clean(axis)} communication" if axis else "communication"
+    if raw == "bubble":
+        return "pipeline bubble"
+    if raw == "recompute":
+        return "recomputation"
+    if "wait" in raw:
+        return f"waiting in {where}"
+    if "transfer" in raw:
+        return f"moving bytes in {where}"
+    if raw in ("exposed", "exposed_comm", "exposed_collective", "exposed_communication"):
+        return f"exposed {where}"
+    return f"{label(raw)} ({clean(axis)})" if axis else label(raw)
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 

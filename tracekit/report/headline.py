@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.report import format as fmt
 from tracekit.report.rows import metric, total
-from tracekit.report.sections.budget import mean_parts, part_name
+from tracekit.report.sections.budget import mean_parts
 
 #: Word in a part's name -> what helps; the first that matches counts.
 ADVICE: tuple[tuple[str, str], ...] = (
@@ -34,15 +34,20 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
         return f"Where the time of a step went is unknown: {_reason(document)}.", ""
     largest = max(parts, key=lambda p: p["duration_ns"])
     losses = [p for p in parts if not is_compute(p["part"])]
-    first = f"A step takes {fmt.duration(whole)}; most of it, {_share(largest, whole)}, is {part_name(largest['part'], largest['axis'])}."
+    first = f"A step takes {fmt.duration(whole)}; most of it, {_share(largest, whole)}, is {fmt.part(largest['part'], largest['axis'])}."
     if not losses:
         return first, "Nothing but compute was found in it: faster kernels or more devices are what is left."
     loss = max(losses, key=lambda p: p["duration_ns"])
-    name = part_name(loss["part"], loss["axis"])
+    name = fmt.part(loss["part"], loss["axis"])
     advice = next((text for word, text in ADVICE if word in str(loss["part"])), "see its section below.")
     if loss is largest:
         return first, f"To win it back: {advice}"
-    return f"{first} The largest loss is {name}, {_share(loss, whole)}.", f"To win it back: {advice}"
+    return f"{first} The largest loss is {article(name)}, {_share(loss, whole)}.", f"To win it back: {advice}"
+
+
+def article(name: str) -> str:
+    """A part's name with the article that it needs in a sentence."""
+    return f"the {name}" if name.endswith("bubble") else name
 
 
 def is_compute(part: str) -> bool:

@@ -55,7 +55,7 @@ def table(g: Grid) -> list[str]:
 
 
 def _section(s: Section) -> list[str]:
-    lines = [f"## {escape(s.title)}", "", f"{escape(s.definition)} *How obtained: {escape(s.obtained)}.*", ""]
+    lines = [f"## {escape(s.title)}", "", f"{escape(s.definition)} *{escape(s.obtained)}.*", ""]
     if s.facts:
         lines += ["| | |", "|:--|:--|", *(f"| {escape(k)} | {escape(v)} |" for k, v in s.facts), ""]
     for g in s.grids:

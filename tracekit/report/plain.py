@@ -49,7 +49,7 @@ def table(g: Grid) -> list[str]:
 
 def _section(s: Section) -> list[str]:
     head = f"{s.title} [{', '.join(s.tags)}]"
-    lines = [head, "-" * len(head), *_wrap(s.definition), *_wrap(f"How obtained: {s.obtained}.")]
+    lines = [head, "-" * len(head), *_wrap(s.definition), *_wrap(f"{s.obtained}.")]
     width = max((len(k) for k, _ in s.facts), default=0)
     lines += [f"  {k:<{width}}  {v}" for k, v in s.facts]
     for g in s.grids:

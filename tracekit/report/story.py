@@ -48,7 +48,13 @@ def _title(document: Mapping[str, Any]) -> str:
     run = document.get("run") or {}
     source = run.get("source")
     first = source[0] if isinstance(source, (list, tuple)) and source else source
-    return fmt.clean(run.get("recipe") or first or "training run")
+    config = run.get("config") or {}
+    schedule = (config.get("pipeline") or {}).get("schedule")
+    again = config.get("recompute")
+    words = [config.get("recipe"), schedule, f"recompute {again}" if again not in (None, "none") else None]
+    named = [str(w) for w in words if w]
+    count = len(run.get("ranks") or ())
+    return fmt.clean(", ".join([*named, fmt.plural(count, "rank")]) if named else first or "training run")
 
 
 def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -80,12 +86,19 @@ def _run(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     source = run.get("source")
     sources = [source] if isinstance(source, str) else list(source or ())
     listed = ", ".join(fmt.clean(s, 200) for s in sources[:3]) + (f" and {len(sources) - 3} more" if len(sources) > 3 else "")
+    model, training = (run.get("config") or {}).get("model") or {}, (run.get("config") or {}).get("training") or {}
     pairs = {
         "ranks": fmt.ranks(run.get("ranks") or ()) + ("" if run.get("world_size") is None else f" of {run['world_size']}"),
         "mesh": " × ".join(f"{fmt.clean(k)} {fmt.clean(v)}" for k, v in mesh.items()) or "no axis known",
         "steps": fmt.ranks(run.get("steps") or ()),
         "device": fmt.clean(run.get("device") or fmt.UNKNOWN),
         "backend": fmt.clean(run.get("backend") or fmt.UNKNOWN),
+        **({"model": _sizes(model, ("layers", "hidden", "heads", "sequence"))} if model else {}),
+        **({"batch": _sizes(training, ("microbatches", "microbatch_size"))} if training else {}),
         "read from": listed or fmt.UNKNOWN,
     }
     return tuple(pairs.items())
+
+
+def _sizes(of: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return ", ".join(f"{fmt.label(n)} {fmt.clean(of[n])}" for n in names if of.get(n) is not None) or fmt.UNKNOWN

@@ -65,7 +65,7 @@ def _card(c: Card) -> Panel:
 def _section(s: Section) -> Group:
     parts: list[RenderableType] = [
         Text.assemble((f"\n{s.title}", "bold"), (f"  {' · '.join(s.tags)}", "yellow" if "emulated" in s.tags else "dim")),
-        Text(f"{s.definition}\nHow obtained: {s.obtained}.", style="dim"),
+        Text(f"{s.definition}\n{s.obtained}.", style="dim"),
     ]
     if s.facts:
         facts = Table.grid(padding=(0, 2))

@@ -11,12 +11,6 @@ from tracekit.report.rows import Row, group, mean_rows, of_steps, steady_steps, 
 from tracekit.report.sections.common import section
 
 
-def part_name(part: object, axis: object) -> str:
-    """Name of a part in words: ``exposed wait (tp)``."""
-    words = fmt.label(str(part))
-    return f"{words} ({fmt.clean(axis)})" if axis is not None else words
-
-
 def mean_parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows part, axis, duration_ns: means over ranks and steady steps, of parts that some rank spent time in.
 
@@ -34,7 +28,7 @@ def budget(document: Mapping[str, Any]) -> Section:
     parts = mean_parts(document)
     whole = total(p["duration_ns"] for p in parts)
     shares: list[Row] = [
-        {"part": part_name(p["part"], p["axis"]), "mean_ns": p["duration_ns"], "of the step_ratio": _divide(p["duration_ns"], whole)}
+        {"part": fmt.part(p["part"], p["axis"]), "mean_ns": p["duration_ns"], "of the step_ratio": _divide(p["duration_ns"], whole)}
         for p in sorted(parts, key=lambda p: -(p["duration_ns"] or 0))
     ]
     grids = (grid("Mean over ranks and steps", [*shares, {"part": "step", "mean_ns": whole, "of the step_ratio": None if whole is None else 1.0}] if shares else [], ["part", "mean_ns", "of the step_ratio"]),)
@@ -50,7 +44,7 @@ def _per_rank(rows: list[Row], parts: list[dict[str, Any]]) -> list[Row]:
     known = {(p["part"], p["axis"]) for p in parts}
     out: list[Row] = []
     for (rank,), of in group(means, ["rank"]).items():
-        named = {f"{r['part']} {r['axis'] or ''}".strip() + "_ns": r["duration_ns"] for r in of if (r["part"], r["axis"]) in known}
+        named = {fmt.part(r["part"], r["axis"]) + "_ns": r["duration_ns"] for r in of if (r["part"], r["axis"]) in known}
         out.append({"rank": rank, **named, "step_ns": total(r["duration_ns"] for r in of)})
     if len(out) <= 16:
         return out

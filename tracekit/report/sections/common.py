@@ -36,11 +36,16 @@ def section(
         definition=first_sentence(full),
         full_definition=full,
         tags=(*tags, "emulated") if slept else tags,
-        obtained=f"{obtained}; {SLEPT}" if slept else obtained,
+        obtained=sentence(f"{obtained}; {SLEPT}" if slept else obtained),
         facts=facts,
         grids=tuple(g for g in grids if g.rows),
         notes=tuple(fmt.clean(n, 400) for n in found.get("notes") or ()),
     )
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its start."""
+    return text[:1].upper() + text[1:]
 
 
 def first_sentence(text: str) -> str:

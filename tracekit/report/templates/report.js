@@ -1,13 +1,10 @@
 "use strict";
 (function () {
-  var options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+  var options = { responsive: true, displayModeBar: false };
   var narrow = window.innerWidth < 640;
   document.querySelectorAll("[data-figure]").forEach(function (node) {
     var fig = JSON.parse(document.getElementById(node.dataset.figure).textContent);
-    if (narrow) {
-      fig.layout.font.size = 11;
-      options.displayModeBar = false;
-    }
+    if (narrow) { fig.layout.font.size = 11; }
     Plotly.newPlot(node, fig.data, fig.layout, options);
   });
   window.addEventListener("beforeprint", function () {

@@ -61,5 +61,5 @@ def missing(environ: Mapping[str, str], backend: str | None) -> tuple[str, ...]:
             "(see tracekit.recorder.environment); without it gloo collectives have no group and no sequence number"
         )
     if "nccl" in backend and not environ.get("NCCL_DEBUG_FILE"):
-        lines.append("no nccl.log will be written: set NCCL_DEBUG=INFO and NCCL_DEBUG_FILE before init_process_group (see tracekit.recorder.environment)")
+        lines.append("no nccl.log will be written: set NCCL_DEBUG=INFO and NCCL_DEBUG_FILE before init_process_group, as tracekit.recorder.environment says")
     return tuple(lines)

@@ -1,0 +1,1 @@
+"""Tests of collectives: calls of one rank, matching over ranks, and the metric."""

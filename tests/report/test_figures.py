@@ -1,0 +1,132 @@
+"""Figures: what is stacked adds up, what is left out is said, and names from traces are no markup."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from tests.report.builder import MS, budget, by_layer, pipeline, tp
+from tracekit.figures import FIGURES, layer_cost, peak_parts, schedule, step_budget, time_breakdown
+from tracekit.figures.embed import to_json
+from tracekit.figures.pipeline import gaps
+from tracekit.metrics.base import Result
+
+
+def stacked(fig, row):
+    """Sum of the bars of one row (or x) of a stacked figure."""
+    return sum(x for trace in fig.data for x, y in zip(trace.x, trace.y, strict=True) if y == row and x == x)
+
+
+def test_the_bars_of_the_step_budget_add_up_to_the_step():
+    fig = step_budget(tp().result("budget"), steps={1, 2})
+    assert stacked(fig, "rank 0") == pytest.approx(400)
+    assert stacked(fig, "rank 1") == pytest.approx(401)
+
+
+def test_the_step_budget_averages_over_the_steps_it_is_given():
+    parts = budget({0: [("compute", None, 10 * MS)]}, [1]).tables["ranks"]
+    later = budget({0: [("compute", None, 30 * MS), ("bubble", "pp", 4 * MS)]}, [2]).tables["ranks"]
+    result = Result(tables={"ranks": pd.concat([parts, later], ignore_index=True)})
+    assert stacked(step_budget(result, steps={2}), "rank 0") == pytest.approx(34)
+    assert stacked(step_budget(result, steps={1, 2}), "rank 0") == pytest.approx((10 + 34) / 2)
+
+
+def test_compute_stands_at_the_left_and_the_losses_after_it_by_size():
+    names = [t.name for t in step_budget(tp().result("budget")).data]
+    assert names == ["compute", "moving bytes in tp communication", "waiting in tp communication", "host gap"]
+
+
+def test_the_bars_of_the_breakdown_add_up_to_the_span():
+    fig = time_breakdown(tp().result("breakdown"), steps={1, 2})
+    assert stacked(fig, "rank 0") == pytest.approx(400)
+
+
+def test_the_categories_of_the_peak_add_up_to_it():
+    fig = peak_parts(tp().result("memory"))
+    assert stacked(fig, "rank 0") == pytest.approx(98)
+
+
+def test_wait_and_transfer_of_a_layer_are_stacked_by_direction():
+    fig = layer_cost(tp().result("collectives"))
+    wait, transfer = fig.data
+    directions, layers = wait.x
+    assert list(zip(directions, layers, strict=True))[:2] == [("forward", "layers.0"), ("forward", "layers.1")]
+    assert list(wait.y[:2]) == [6, 8] and list(transfer.y[:2]) == [8, 8]  # attention and mlp together
+
+
+def test_an_unknown_wait_is_said_and_drawn_as_no_bar():
+    table = by_layer(1, ("mlp",), "all_reduce").astype({"wait_ns": "Int64"})
+    table["wait_ns"] = pd.NA
+    fig = layer_cost(Result(tables={"by_layer": table}))
+    assert all(y != y for y in fig.data[0].y)
+    assert "unknown for 2 bars" in fig.layout.annotations[0].text
+
+
+def test_actions_and_bubble_tile_the_window_of_every_rank():
+    actions = pipeline().result("pipeline").tables["actions"]
+    start, end = int(actions.start_ns.min()), int(actions.end_ns.max())
+    found = gaps(actions, start, end)
+    work = (actions.end_ns - actions.start_ns).groupby(actions["rank"]).sum()
+    lost = (found.end_ns - found.start_ns).groupby(found["rank"]).sum()
+    assert (work + lost).to_dict() == {r: end - start for r in range(4)}
+
+
+def test_a_gap_is_waiting_until_the_transfer_then_transfer_then_the_rest():
+    actions = pd.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 100], "end_ns": [10, 110], "needs_receive": [False, True], "transfer_start_ns": [None, 60], "transfer_end_ns": [None, 80]}
+    )
+    found = gaps(actions, 0, 120)
+    assert found.values.tolist() == [[0, "wait", 10, 60], [0, "transfer", 60, 80], [0, "gap", 80, 100], [0, "edge", 110, 120]]
+
+
+def test_a_gap_without_a_receive_is_no_waiting():
+    actions = pd.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 100], "end_ns": [10, 110], "needs_receive": [False, False], "transfer_start_ns": [None, None], "transfer_end_ns": [None, None]}
+    )
+    assert gaps(actions, 0, 110).values.tolist() == [[0, "gap", 10, 100]]
+
+
+def test_the_schedule_is_drawn_with_one_trace_per_kind():
+    fig = schedule(pipeline().result("pipeline"))
+    assert [t.name for t in fig.data] == ["forward", "backward", "bubble: waits to receive", "bubble: fill and drain"]
+    assert list(fig.data[0].text[:3]) == ["0", "1", "2"]
+
+
+def test_of_many_replicas_one_pipeline_is_drawn_and_the_figure_says_so():
+    base = pipeline().result("pipeline").tables["actions"]
+    both = pd.concat([base, base.assign(rank=base["rank"] + 4)], ignore_index=True)
+    fig = schedule(Result(tables={"actions": both}))
+    assert len(fig.layout.yaxis.categoryarray) == 4
+    assert "1 of 2 pipelines" in fig.layout.annotations[0].text
+
+
+def test_of_very_many_actions_the_beginning_is_drawn_and_the_figure_says_so():
+    fig = schedule(pipeline(p=8, m=200).result("pipeline"))
+    assert sum(len(t.y) for t in fig.data if t.name in ("forward", "backward")) == 2400
+    assert "first 2,400 actions" in fig.layout.annotations[0].text
+
+
+@pytest.mark.parametrize("drawing", FIGURES, ids=lambda d: d.name)
+def test_every_figure_copes_with_1024_ranks_and_says_what_it_leaves_out(drawing):
+    run = tp(ranks=1024)
+    if not run.result(drawing.metric).available:
+        run = pipeline(p=64, m=64)
+    fig = drawing.draw(run.result, {1, 2})
+    assert fig.layout.height < 1200
+    assert sum(len(t.x) for t in fig.data) < 10_000
+    if drawing.name in ("step_budget", "time_breakdown", "memory_peak", "recompute_cost", "schedule"):
+        assert " of " in fig.layout.annotations[0].text
+
+
+@pytest.mark.parametrize("drawing", FIGURES, ids=lambda d: d.name)
+def test_a_figure_of_an_empty_result_is_no_figure(drawing):
+    assert drawing.draw(lambda name: Result(), None) is None
+
+
+def test_a_figure_is_strict_json_that_cannot_close_its_script_element():
+    fig = layer_cost(tp(layer="</script><script>alert(1)</script>").result("collectives"))
+    text = to_json(fig)
+    assert "<" not in text
+    json.loads(text, parse_constant=pytest.fail)

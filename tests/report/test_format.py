@@ -1,0 +1,41 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracekit.report import format as fmt
+
+
+@pytest.mark.parametrize(
+    ("ns", "words"), [(0, "0 ns"), (999, "999 ns"), (1_500, "1.50 µs"), (12_345_678, "12.3 ms"), (61_000_000_000, "61.0 s"), (None, "unknown"), (float("nan"), "unknown")]
+)
+def test_a_time_is_written_in_the_unit_that_suits_it(ns, words):
+    assert fmt.duration(ns) == words
+
+
+def test_all_cells_of_a_column_share_the_unit_that_its_header_names():
+    assert fmt.column("wait_ns", [2_000_000, 500, None]) == ("wait (ms)", ["2.000", "0.001", "unknown"])
+    assert fmt.column("nbytes", [3 * 2**20]) == ("nbytes (MiB)", ["3.000"])
+
+
+def test_a_column_of_nothing_but_zeros_reads_in_ms_and_mib():
+    assert fmt.column("idle_ns", [0, 0])[0] == "idle (ms)"
+    assert fmt.column("input_bytes", [0])[0] == "input (MiB)"
+
+
+def test_a_timestamp_is_no_duration():
+    assert fmt.scalar("allocated_peak_ts_ns", 1_000_000_000_000) == "1,000,000,000,000"
+
+
+def test_control_characters_and_direction_marks_never_reach_a_terminal():
+    assert fmt.clean("a\x1b[2Jb\nc\u202ed") == "a�[2Jb�c�d"
+
+
+def test_a_long_name_is_cut():
+    assert len(fmt.clean("x" * 5000)) == 120
+
+
+def test_rank_numbers_are_joined_into_runs():
+    assert fmt.ranks([3, 0, 1, 2, 9, 9]) == "0-3, 9"
+    assert fmt.ranks([]) == "none"

@@ -1,0 +1,130 @@
+"""What a report says, and in which order."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.report.builder import FakeAnalysis, budget, finding, pipeline, tp
+from tracekit.metrics.base import Result, unavailable
+from tracekit.report import RENDERERS, json_report, markdown, plain, render, text
+from tracekit.report.rows import mean, steady_steps
+from tracekit.report.story import story
+
+
+def test_every_form_of_the_report_can_be_asked_for_by_name():
+    for renderer in RENDERERS:
+        assert render(renderer.name, tp()).strip()
+
+
+@pytest.mark.parametrize("form", ["plain", "markdown"])
+def test_health_stands_first_then_the_headline_then_the_sections_and_the_unknown_last(form):
+    page = render(form, tp())
+    words = ["Health", "A step takes", "Step budget", "Time breakdown", "Collectives", "Memory", "Recompute", "Unknown, and why"]
+    places = [page.index(w) for w in words]
+    assert places == sorted(places)
+    assert "no pipeline: no action" in page[places[-1] :]
+
+
+def test_the_headline_names_the_largest_part_and_the_largest_loss_and_what_helps():
+    s = story(tp().to_dict())
+    assert s.headline == "A step takes 400 ms; most of it, 240 ms (59.9 %), is compute. The largest loss is moving bytes in tp communication, 80.0 ms (20.0 %)."
+    assert "overlap" in s.advice
+
+
+def test_the_headline_of_a_pipeline_names_its_bubble():
+    s = story(pipeline().to_dict())
+    assert "The largest loss is the pipeline bubble, 196 ms (29.0 %)." in s.headline
+    assert "microbatches" in s.advice
+
+
+def test_without_a_budget_the_headline_says_unknown_and_why():
+    results = {**tp().results, "budget": unavailable("no ProfilerStep range")}
+    s = story(FakeAnalysis(results, tp().run).to_dict())
+    assert s.headline == "Where the time of a step went is unknown: no ProfilerStep range."
+
+
+def test_warm_up_steps_do_not_count():
+    document = tp().to_dict()
+    assert steady_steps(document) == {1, 2}
+
+
+def test_a_mean_with_an_unknown_member_is_unknown():
+    assert mean([1, None]) is None
+    assert mean([]) is None
+
+
+def test_a_part_of_which_one_duration_is_unknown_is_unknown_and_no_smaller_number():
+    parts = budget({0: [("compute", None, 10)], 1: [("compute", None, 10)]}, [1, 2])
+    rows = parts.tables["ranks"].astype({"duration_ns": "Int64"})
+    rows.loc[0, "duration_ns"] = None
+    results = {**tp().results, "budget": Result(tables={"ranks": rows})}
+    assert "unknown" in story(FakeAnalysis(results, tp().run).to_dict()).headline
+
+
+def test_findings_are_sorted_by_severity_and_name_their_place():
+    run = tp()
+    found = (finding("b", "info", "fine"), finding("cut", "error", "file is cut", file="r1.json", rank=1, offset=123456, count=2))
+    s = story(FakeAnalysis(run.results, run.run, found, "unusable").to_dict())
+    assert [f.code for f in s.findings] == ["cut", "b"]
+    assert s.findings[0].where == "r1.json, rank 1, byte 123,456, 2 records"
+    assert "unusable" in plain.text(s) and "r1.json" in markdown.text(s).replace("\\", "")
+
+
+def test_an_emulated_run_says_so_everywhere():
+    run = pipeline()
+    assert "EMULATED COMPUTE" in plain.render(run)
+    assert "EMULATED COMPUTE" in text.render(run)
+    assert "Emulated compute" in markdown.render(run)
+    assert all("emulated" in s.tags for s in story(run.to_dict()).sections)
+    assert "emulated" not in plain.render(tp()).lower()
+
+
+def test_null_is_shown_as_unknown():
+    facts = dict(next(s for s in story(pipeline().to_dict()).sections if s.name == "pipeline").facts)
+    assert facts["simulated bubble"] == "unknown"
+    assert facts["closed form bubble"] == "27.3 %"
+
+
+def test_a_metric_that_the_report_has_never_heard_of_is_shown_all_the_same():
+    run = tp()
+    names = {**run.names, "clock": "Clock"}
+    results = {**run.results, "clock": Result(summary={"residual_ns": 5_000}, tables={"ranks": run.results["budget"].tables["ranks"].head(2)})}
+    page = plain.render(FakeAnalysis(results, run.run, names=names))
+    assert "Clock [measured]" in page and "5.00 µs" in page
+
+
+def test_more_than_a_screenful_of_ranks_is_cut_and_counted():
+    page = plain.render(tp(ranks=64))
+    assert "16 of 64 rows shown" in page
+
+
+def test_plain_text_has_no_escape_codes_and_no_boxes():
+    page = plain.render(pipeline())
+    assert "\x1b" not in page and not set(page) & set("│─╭╮╰╯━┃")
+
+
+def test_markup_in_a_name_is_not_obeyed_by_the_terminal():
+    page = text.render(tp(layer="[bold red]x[/]\x1b[2J"))
+    assert "[bold red]x[/]" in page and "\x1b[2J" not in page
+
+
+def test_markdown_escapes_tables_mentions_and_html():
+    page = markdown.render(tp(layer="a|b @all <script>alert(1)</script> [x](http://e.vil)"))
+    assert "<script" not in page and "@all" not in page and "](http:" not in page and "a\\|b" in page
+
+
+def test_json_is_the_document_and_strict():
+    document = json.loads(json_report.render(tp()), parse_constant=pytest.fail)
+    assert document["schema"] == "tracekit.report/1"
+    row = document["metrics"]["step_time"]["tables"]["steps"][0]
+    assert row["duration_ns"] == 900_000_000 and isinstance(row["duration_ns"], int) and row["complete"] is True
+
+
+def test_json_turns_numpy_scalars_into_plain_ones_and_refuses_nan():
+    assert json.loads(json_report.dumps({"a": np.int64(2**60 + 1), "b": np.float64(0.5)})) == {"a": 2**60 + 1, "b": 0.5}
+    with pytest.raises(ValueError, match="report.a.b is nan"):
+        json_report.dumps({"a": {"b": math.nan}})

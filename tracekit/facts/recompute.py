@@ -1,0 +1,126 @@
+"""How much compute did repeating forwards cost, by layer, beside forward and backward proper?
+
+A repeated forward is a forward operator below an autograd node (the passes mark it: column ``recompute``). Times are sums of
+compute durations: of kernels on a GPU, of leaf operators and slept ranges on a CPU run. Collectives issued again are counted
+apart, waits included. A compiled backward, or a trace without sequence numbers, module frames and recorder ranges, cannot
+tell: then ``decidable`` is false.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit import schema
+from tracekit.trace import RankTrace
+from tracekit.vocabulary import LAYER_INDEX, Direction, Kind, Phase, layer_index, parse_module_span
+from tracekit.work import work_masks
+
+Objects = npt.NDArray[np.object_]
+
+_NODE = "autograd::engine::evaluate_function"
+_COMPILED = "CompiledFunctionBackward"
+_SUMS = ("forward_ns", "backward_ns", "recompute_ns", "reissued_collective_ns", "reissued_collectives")
+
+
+def recompute(trace: RankTrace) -> dict[str, pd.DataFrame]:
+    """``recompute``: per step one row (layer null) and one per layer (``schema.RECOMPUTE``); step null where the trace has no steps."""
+    events = trace.events
+    layer = _whole_layers(events["layer"])
+    sums = _sums(trace, layer)
+    if not len(sums):
+        return {"recompute": schema.empty(schema.RECOMPUTE)}
+    if events["step"].notna().any():
+        sums = sums[sums["step"].notna()]
+    runs = _runs(trace, layer)
+    by_layer = sums[sums["layer"].notna()].groupby(["step", "layer"], dropna=False)[list(_SUMS)].sum().reset_index()
+    by_layer = by_layer.merge(runs, on=["step", "layer"], how="left")
+    by_layer["recompute_runs"] = by_layer["recompute_runs"].fillna(0)
+    whole = sums.groupby("step", dropna=False)[list(_SUMS)].sum().reset_index()
+    counts = by_layer.groupby("step", dropna=False)[["forward_runs", "recompute_runs"]].sum(min_count=1).reset_index()
+    whole = whole.merge(counts, on="step", how="left").assign(layer=None)
+    frame = pd.concat([whole, by_layer.astype({"layer": object})], ignore_index=True)
+    frame["recompute_runs"] = frame["recompute_runs"].fillna(0)
+    frame = frame.assign(layer_index=pd.array([layer_index(p) for p in frame["layer"]], "Int64"), decidable=_decidable(trace))
+    return {"recompute": schema.conform(frame, schema.RECOMPUTE)}
+
+
+def _whole_layers(layer: pd.Series) -> Objects:
+    """Path of the layer without its sublayer, per event."""
+    paths = [str(c) for c in layer.cat.categories]
+    whole = np.array([p[: m.end("index")] if (m := LAYER_INDEX.search(p)) else p for p in paths] + [None], object)
+    return whole[layer.cat.codes.to_numpy()]
+
+
+def _sums(trace: RankTrace, layer: Objects) -> pd.DataFrame:
+    """Durations by what they are, one row per compute or repeated communication event."""
+    events = trace.events
+    masks = work_masks(trace)
+    repeated = events["recompute"].to_numpy(bool)
+    dur, phase = events["dur"].to_numpy(np.int64), events["phase"]
+    compute = masks["compute"]
+    again = masks["communication"] & repeated
+    rows = compute | again
+    frame = pd.DataFrame(
+        {
+            "step": events["step"],
+            "layer": layer,
+            "forward_ns": np.where(compute & ~repeated & phase.eq(Phase.FORWARD).to_numpy(), dur, 0),
+            "backward_ns": np.where(compute & ~repeated & phase.eq(Phase.BACKWARD).to_numpy(), dur, 0),
+            "recompute_ns": np.where(compute & repeated, dur, 0),
+            "reissued_collective_ns": np.where(again, dur, 0),
+            "reissued_collectives": again.astype(np.int64),
+        }
+    )
+    return frame[rows]
+
+
+def _runs(trace: RankTrace, layer: Objects) -> pd.DataFrame:
+    """How often each layer's forward ran and was repeated, per step; forward_runs is null where no range or frame tells."""
+    events = trace.events
+    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    node = _topmost(events, parent)
+    # a checkpoint repeats its forward inside the one node that first needs it
+    operator = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["recompute"].to_numpy(bool) & (node >= 0)
+    again = pd.DataFrame({"step": events["step"], "layer": layer, "node": node})[operator].drop_duplicates()
+    again = again[again["layer"].notna()].groupby(["step", "layer"], dropna=False).size().rename("recompute_runs").reset_index()
+    marks = _forward_marks(events["name"].cat.categories)
+    names = events["name"].to_numpy(object)
+    rows = np.flatnonzero(events["name"].isin(list(marks)).to_numpy() & events["device"].isna().to_numpy() & (node < 0) & pd.notna(layer))
+    first = pd.DataFrame({"step": events["step"].iloc[rows].array, "layer": layer[rows], "name": names[rows]})
+    first["exact"] = [marks[n] == whole for n, whole in zip(first["name"], first["layer"], strict=True)]
+    counted = first.groupby(["step", "layer", "name", "exact"], dropna=False).size().rename("forward_runs").reset_index()
+    # the layer's own range, where there is one; else the part of it that ran most often
+    best = counted.sort_values(["exact", "forward_runs"]).drop_duplicates(["step", "layer"], keep="last")
+    return best[["step", "layer", "forward_runs"]].merge(again, on=["step", "layer"], how="outer")
+
+
+def _forward_marks(names: pd.Index) -> dict[str, str | None]:
+    """Names of forward ranges and module frames, with the module path that a range gives."""
+    spans = {str(c): parse_module_span(str(c)) for c in names}
+    ranges: dict[str, str | None] = {n: span.layer for n, span in spans.items() if span and span.direction == Direction.FORWARD}
+    return ranges | {n: None for n in spans if n.startswith("nn.Module: ")}
+
+
+def _topmost(events: pd.DataFrame, parent: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Row of the outermost autograd node that holds each event; -1 outside."""
+    names = events["name"].cat.categories
+    is_node = np.isin(events["name"].cat.codes, np.flatnonzero([str(c).startswith(_NODE) for c in names]))
+    found, at = np.full(len(events), -1, np.int64), np.arange(len(events))
+    while (at >= 0).any():
+        here = at >= 0
+        found[here] = np.where(is_node[at[here]], at[here], found[here])
+        at[here] = parent[at[here]]
+    return found
+
+
+def _decidable(trace: RankTrace) -> bool:
+    """Whether a repeated forward would show."""
+    names = [str(c) for c in trace.events["name"].cat.categories]
+    if any(_COMPILED in n for n in names):
+        return False
+    if trace.events["sequence"].notna().any() or any(parse_module_span(n) for n in names):
+        return True
+    frames = trace.events["kind"].eq(Kind.PYTHON).any()
+    return bool(frames) and not any("torch/utils/checkpoint.py" in n for n in names)

@@ -1,0 +1,241 @@
+"""What did each collective cost, of what layer is it, and was it waiting or moving bytes?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit import theory
+from tracekit.job.base import Job
+from tracekit.metrics.base import Metric, Result, unavailable
+from tracekit.vocabulary import Axis, Collective, Direction, layer_index
+
+_SUMS = ["count", "nbytes", "wire_bytes", "transfer_ns", "wait_ns", "exposed_ns"]
+_IN_LAYERS = [Direction.FORWARD, Direction.BACKWARD, Direction.RECOMPUTE]
+#: Collectives of one transformer layer and microbatch under tensor parallelism: two all-reduces forward, two backward
+#: (Megatron-LM, arXiv 1909.08053 section 3); with sequence parallelism an all-gather and a reduce-scatter instead of
+#: each (arXiv 2205.05198 section 4.2.2). Recomputation repeats what it needs: no fixed number.
+_PER_LAYER = 2
+
+_INSTANCES = ["instance", "capture", "step", "kind", "group", "group_ranks", "group_size", "axis", "seq", "nbytes", "dtype"]
+_INSTANCES += [
+    "layer",
+    "layer_index",
+    "layer_last",
+    "layer_source",
+    "direction",
+    "microbatch",
+    "stage",
+    "transfer_ns",
+    "wait_max_ns",
+    "wait_ns",
+    "exposed_max_ns",
+    "exposed_ns",
+]
+_INSTANCES += ["algbw_gbps", "busbw_gbps", "wire_bytes", "matched_ranks", "wait_is_lower_bound", "matched_by"]
+
+
+def compute(job: Job) -> Result:
+    """Instances, calls by rank, sends with receives, and sums by layer and by kind."""
+    if not len(job.instances) and not len(job.p2p):
+        return unavailable("no communication was recorded: a single rank, or a profile without CUDA activity or gloo ranges")
+    instances = _with_rates(_with_sums(job.instances, job.by_rank))
+    pattern = _layer_pattern(instances, _microbatches(job))
+    tables = {
+        "instances": instances[_INSTANCES].assign(group_ranks=_lists(instances["group_ranks"])),
+        "by_rank": job.by_rank,
+        "p2p": job.p2p.assign(group_ranks=_lists(job.p2p["group_ranks"])) if len(job.p2p) else job.p2p,
+        "by_layer": _add_up(instances, ["layer", "layer_index", "axis", "direction", "kind"]).sort_values(
+            ["step", "layer_index", "layer", "direction", "kind"], kind="stable", na_position="first", ignore_index=True
+        ),
+        "by_kind": _by_kind(instances),
+        "layer_pattern": pattern,
+    }
+    return Result(summary=_summary(job, instances, pattern), tables=tables, notes=_notes(job, instances))
+
+
+def _with_sums(instances: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
+    """Sums over the ranks of each instance; null where the share of one rank is unknown."""
+    by_instance = by_rank.groupby("instance", sort=False)
+    sums = {c: by_instance[c].sum().mask(by_instance[c].count() < by_instance.size()) for c in ("wait_ns", "exposed_ns")}
+    # an uneven all-to-all has no single size; the mean of its ranks' buffers stands in sums
+    sums["mean_nbytes"] = by_instance["nbytes"].mean().round().astype("Int64")
+    out = instances.join(pd.DataFrame(sums), on="instance")
+    index = {name: layer_index(name) for name in out["layer"].dropna().unique()}
+    return out.assign(layer_index=out["layer"].map(index).astype("Int64"), wait_ns=out["wait_ns"].astype("Int64"), exposed_ns=out["exposed_ns"].astype("Int64"))
+
+
+def _with_rates(instances: pd.DataFrame) -> pd.DataFrame:
+    """algbw, busbw and the ring's bytes of each instance; the closed forms run once per kind and group size."""
+    nbytes, sizes = instances["nbytes"].astype("Int64"), instances["group_size"].astype("Int64")
+    shape = pd.DataFrame({"kind": instances["kind"].astype(object), "n": sizes, "size": nbytes})
+    distinct = shape.dropna().drop_duplicates()
+    forms = distinct.assign(
+        factor=pd.array([theory.busbw_factor(k, int(n)) for k, n, _ in distinct.itertuples(index=False)], "Float64"),
+        wire=pd.array([theory.wire_bytes(k, int(b), int(n)) for k, n, b in distinct.itertuples(index=False)], "Int64"),
+    )
+    found = shape.merge(forms, on=["kind", "n", "size"], how="left").set_index(instances.index)
+    transfer = instances["transfer_ns"].astype("Float64").mask(instances["transfer_ns"].eq(0).fillna(False))
+    algbw = nbytes.astype("Float64") / transfer
+    return instances.assign(algbw_gbps=algbw, busbw_gbps=algbw * found["factor"], wire_bytes=found["wire"])
+
+
+def _add_up(instances: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Sums over instances by keys, of every step and of all steps together (step null).
+
+    ``transfer_ns`` adds instances, ``wait_ns`` and ``exposed_ns`` add instances and ranks. A sum with an unknown part is null.
+    """
+    part = instances[["step", *keys, "wire_bytes", "transfer_ns", "wait_ns", "exposed_ns"]].assign(nbytes=instances["nbytes"].fillna(instances["mean_nbytes"]))
+    every = pd.concat([part.assign(step=pd.array([None] * len(part), "Int64"), whole=True), part[part["step"].notna()].assign(whole=False)], ignore_index=True)
+    grouped = every.groupby(["whole", "step", *keys], sort=False, dropna=False)
+    out = grouped.size().rename("count").to_frame()
+    for column in _SUMS[1:]:
+        out[column] = grouped[column].sum().mask(grouped[column].count() < out["count"])
+    return out.reset_index()[["step", *keys, *_SUMS]]
+
+
+def _by_kind(instances: pd.DataFrame) -> pd.DataFrame:
+    """Sums by kind, axis and direction, with the bus bandwidth over all of their bytes."""
+    keys = ["kind", "axis", "direction"]
+    out = _add_up(instances, keys)
+    bus = _add_up(instances.assign(transfer_ns=instances["busbw_gbps"] * instances["transfer_ns"]), keys)["transfer_ns"]
+    busbw = bus.astype("Float64") / out["transfer_ns"].astype("Float64").mask(out["transfer_ns"].eq(0).fillna(False))
+    return out.assign(busbw_gbps=busbw).sort_values(["step", "kind", "axis"], kind="stable", na_position="first", ignore_index=True)
+
+
+def _layer_pattern(instances: pd.DataFrame, microbatches: int | None) -> pd.DataFrame:
+    """How many tensor-parallel collectives a layer has per microbatch, beside what Megatron's scheme asks for.
+
+    Columns: layer_index, direction, kind, cells (steps x groups x microbatches counted), count_min, count_max, expected, holds.
+    """
+    inside = instances["axis"].eq(Axis.TP) & instances["layer_index"].notna() & instances["direction"].isin(_IN_LAYERS) & instances["step"].notna()
+    part = instances[inside]
+    columns = ["layer_index", "direction", "kind", "cells", "count_min", "count_max", "expected", "holds"]
+    if not len(part):
+        return pd.DataFrame({c: pd.Series(dtype="object" if c in ("direction", "kind", "holds") else "Int64") for c in columns})
+    cell = ["capture", "step", "group_ranks", "layer_index", "direction", "kind", "microbatch"]
+    counts = part.groupby(cell, dropna=False, sort=False).size().rename("n").reset_index()
+    # without microbatch numbers a cell holds all microbatches of the step
+    share = counts["n"].astype("Float64").where(counts["microbatch"].notna(), counts["n"] / microbatches if microbatches else np.nan)
+    grouped = share.groupby([counts["layer_index"], counts["direction"], counts["kind"]])
+    out = pd.DataFrame({"cells": grouped.size(), "count_min": grouped.min(), "count_max": grouped.max()}).reset_index()
+    out["expected"] = [_expected(d, k, low) for d, k, low in zip(out["direction"], out["kind"], out["count_min"], strict=True)]
+    out["expected"] = out["expected"].astype("Int64")
+    holds = out["count_min"].eq(out["expected"]) & out["count_max"].eq(out["expected"])
+    out["holds"] = [None if pd.isna(h) else bool(h) for h in holds.mask(out["expected"].isna() | out["count_min"].isna())]
+    return out[columns]
+
+
+def _expected(direction: str, kind: str, found: Any) -> int | None:
+    """Collectives per layer and microbatch. Megatron gathers the inputs of both column-parallel linears again in backward."""
+    if direction == Direction.RECOMPUTE or kind not in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
+        return None
+    gathered_again = direction == Direction.BACKWARD and kind == Collective.ALL_GATHER and pd.notna(found) and found == 2 * _PER_LAYER
+    return 2 * _PER_LAYER if gathered_again else _PER_LAYER
+
+
+def _microbatches(job: Job) -> int | None:
+    training = job.run.get("training") or {}
+    number = training.get("microbatches")
+    return int(number) if isinstance(number, int) and number > 0 else None
+
+
+def _summary(job: Job, instances: pd.DataFrame, pattern: pd.DataFrame) -> dict[str, Any]:
+    by_rank, p2p, n = job.by_rank, job.p2p, len(instances)
+    out: dict[str, Any] = {
+        "instances": n,
+        "calls": len(by_rank),
+        "p2p": len(p2p),
+        "nbytes": _total(instances["nbytes"]),
+        "wire_bytes": _total(instances["wire_bytes"]),
+        "transfer_total_ns": _known(instances["transfer_ns"]),
+        "wait_total_ns": _known(by_rank["wait_ns"]),
+        "exposed_total_ns": _known(by_rank["exposed_ns"]),
+        "unknown_transfers": int(instances["transfer_ns"].isna().sum()),
+        "unknown_waits": int(by_rank["wait_ns"].isna().sum()),
+        "wait_is_lower_bound": bool(instances["wait_is_lower_bound"].any()),
+    }
+    both = by_rank[by_rank["wait_ns"].notna() & by_rank["transfer_ns"].notna()]
+    whole = int(both["wait_ns"].sum() + both["transfer_ns"].sum())
+    out["wait_share_ratio"] = int(both["wait_ns"].sum()) / whole if whole else None
+    paired = p2p[p2p["transfer_ns"].notna()] if len(p2p) else p2p
+    out["p2p_transfer_total_ns"] = int(paired["transfer_ns"].sum()) if len(paired) else None
+    out["p2p_recv_wait_total_ns"] = _known(p2p["recv_wait_ns"]) if len(p2p) else None
+    inside = instances[instances["direction"].isin(_IN_LAYERS)]
+    for source in ("fsdp", "range", "module", "sequence", "inferred"):
+        out[f"layer_from_{source}_ratio"] = int(instances["layer_source"].eq(source).sum()) / n if n else None
+    out["layer_unknown_ratio"] = int(instances["layer"].isna().sum()) / n if n else None
+    out["compute_collectives_without_layer"] = int(inside["layer"].isna().sum())
+    out["tp_layers"] = int(pattern["layer_index"].nunique())
+    for kind in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
+        for direction in (Direction.FORWARD, Direction.BACKWARD):
+            out[f"tp_{kind}_{direction}_per_layer_microbatch"] = _uniform(pattern, kind, direction)
+    holds = pattern["holds"][pattern["expected"].notna()]
+    out["tp_pattern_holds"] = None if not len(holds) or holds.isna().any() else bool(holds.astype(bool).all())
+    return out
+
+
+def _uniform(pattern: pd.DataFrame, kind: str, direction: str) -> int | float | None:
+    """The one count that every layer has; 0 where the job has layers but none of these; null where they differ."""
+    if not len(pattern):
+        return None
+    rows = pattern[pattern["kind"].eq(kind) & pattern["direction"].eq(direction)]
+    if not len(rows):
+        return 0
+    values = {*rows["count_min"], *rows["count_max"]}
+    value = values.pop() if len(values) == 1 and len(rows) == pattern["layer_index"].nunique() else None
+    if value is None or pd.isna(value):
+        return None
+    return int(value) if float(value).is_integer() else float(value)
+
+
+def _notes(job: Job, instances: pd.DataFrame) -> tuple[str, ...]:
+    notes = []
+    devices = {facts.meta.device_type for facts in job.ranks.values()}
+    if "cpu" in devices:
+        notes.append("On gloo a collective ends when gloo's thread has finished, which may be later than the last byte when the processors are shared.")
+    if job.emulated:
+        notes.append("Compute was emulated: the ranks slept; the communication is real.")
+    if instances["matched_by"].eq("ends").any():
+        notes.append("The trace names no process groups: groups were inferred from calls that end together, in order, on one stream per rank.")
+    if instances["matched_by"].eq("order").any():
+        notes.append("Some collectives carry no sequence number: they were matched by their order within group and step.")
+    if instances["wait_is_lower_bound"].any():
+        notes.append("Ranks are missing: where a group is incomplete its waits are lower bounds and its transfers unknown.")
+    if len(job.p2p) and (job.p2p["coalesced"] & job.p2p["transfer_ns"].isna()).any():
+        notes.append("One kernel carried several sends and receives: it cannot be divided, so their transfers are unknown.")
+    return tuple(notes)
+
+
+def _lists(ranks: pd.Series) -> pd.Series:
+    """'0,1' -> [0, 1]."""
+    table = {text: [int(r) for r in text.split(",")] for text in ranks.dropna().unique()}
+    return pd.Series([table.get(text) if isinstance(text, str) else None for text in ranks], index=ranks.index, dtype=object)
+
+
+def _total(column: pd.Series) -> int | None:
+    """Sum; null where a part is unknown."""
+    return None if column.isna().any() else int(column.sum())
+
+
+def _known(column: pd.Series) -> int | None:
+    """Sum of what is known; null where nothing is."""
+    return int(column.sum()) if column.notna().any() else None
+
+
+METRIC = Metric(
+    name="collectives",
+    title="Collectives",
+    question="What did each collective cost, of what layer is it, and was it waiting or moving bytes?",
+    definition=(
+        "Calls of several ranks are one instance by (set of ranks, group, sequence number). wait_r = latest start - start_r; "
+        "transfer_r = end_r - latest start, so duration = wait + transfer exactly; an instance's transfer is the median over its ranks. Missing ranks: "
+        "the wait is a lower bound, the transfer unknown. algbw = nbytes / transfer, busbw = algbw x 2(n-1)/n for all-reduce, (n-1)/n for all-gather and "
+        "reduce-scatter (total size) and all-to-all (one send buffer); 1 GB = 1e9 bytes (NVIDIA nccl-tests, PERFORMANCE.md). wire_bytes = what each rank "
+        "sends in a ring. exposed = part not under this rank's compute. Layer: FSDP range, recorder range, nn.Module frame, Sequence number of the forward "
+        "operator, else inferred; layer_source says which. Sends pair with receives by order between two ranks."
+    ),
+    compute=compute,
+)

@@ -1,0 +1,209 @@
+"""How large is the pipeline bubble, where does each rank lose its time, and what should it be on paper?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from tracekit import theory
+from tracekit.job.base import Job
+from tracekit.job.pipeline_window import GAP_PARTS, rank_parts, window
+from tracekit.job.pipelines import Pipeline, pipelines
+from tracekit.metrics.base import Metric, Result, unavailable
+from tracekit.schedule.recognise import UNKNOWN, Schedule, recognise
+from tracekit.vocabulary import Action
+
+_RATIOS = ["bubble_ratio", "bubble_over_ideal", "longest_stage_bubble_ratio", "closed_form_bubble_ratio"]
+_WINDOW_PARTS = ["bubble_ns", "fill_ns", *GAP_PARTS, "drain_ns"]
+_ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
+_ACTIONS = ["capture", "step", "pipeline", "stage", "rank", "action", "microbatch", "start_ns", "end_ns", "compute_ns"]
+_ACTIONS += ["exposed_collective_ns", "inner_gap_ns", "needs_receive", "transfer_start_ns", "transfer_end_ns", "source"]
+
+
+def compute(job: Job) -> Result:
+    """Bubble, its parts and the closed form, per step and pipeline, with means over steady steps."""
+    found = pipelines(job)
+    if not found:
+        return unavailable(
+            "no pipeline actions: the job has no pipeline, or its traces have neither PP: nor Forward/Backward ranges and their sends, "
+            "receives and compute do not tell the actions (virtual stages, split backwards); add the recorder or use a torch runtime schedule"
+        )
+    if max(len(p.ranks) for p in found) < 2:
+        return unavailable("only one rank has pipeline actions and no group links it to others: give the traces of the whole pipeline")
+    gaps = job.table("gap_collectives")
+    parts = [rank_parts(p, gaps[gaps["capture"].eq(p.capture)]) for p in found]
+    schedules = [_schedule(p) for p in found]
+    table = pd.DataFrame([_pipeline_row(p, rows, s) for p, rows, s in zip(found, parts, schedules, strict=True)])
+    table = table.astype({"step": "Int64", **dict.fromkeys(("window_start_ns", "window_end_ns", "window_ns", "work_ns"), "Int64")})
+    steady = _steady(job, table)
+    return Result(
+        summary=_summary(table[steady], table, pd.concat([p for p, keep in zip(parts, steady, strict=True) if keep]), job),
+        tables={
+            "stages": pd.concat([_stage_rows(p, rows) for p, rows in zip(found, parts, strict=True)], ignore_index=True),
+            "actions": pd.concat([_action_rows(p) for p in found], ignore_index=True),
+            "pipelines": table,
+        },
+        notes=tuple(_notes(job, found, parts, table[steady])),
+    )
+
+
+def _schedule(pipeline: Pipeline) -> Schedule:
+    orders = {
+        int(rank): [Action(int(s), str(a), int(m)) for s, a, m in rows[["stage", "action", "microbatch"]].itertuples(index=False)]
+        for rank, rows in pipeline.actions.groupby("rank", sort=True)
+    }
+    return recognise(orders, len(pipeline.ranks))
+
+
+def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule) -> dict[str, Any]:
+    """One row of the table ``pipelines``."""
+    bounds, p = window(pipeline), len(pipeline.ranks)
+    length = None if bounds is None else bounds[1] - bounds[0]
+    work = int(rows["work_ns"].sum())
+    computed = int(pipeline.actions["fresh_compute_ns"].sum())
+    cost = (rows["last_end_ns"] - rows["first_start_ns"]).astype("int64")
+    longest = int(cost.to_numpy().argmax())
+    spans = (pipeline.actions["end_ns"] - pipeline.actions["start_ns"]).groupby(pipeline.actions["action"]).mean()
+    mean = {f"{name}_mean_ns": float(spans[a]) if a in spans else None for a, name in _ACTION_NAMES.items()}
+    return {
+        "capture": pipeline.capture,
+        "step": pipeline.step,
+        "pipeline": pipeline.number,
+        "ranks": ",".join(map(str, pipeline.ranks)),
+        "complete": pipeline.complete,
+        "schedule": schedule.name,
+        "pipeline_ranks": p,
+        "stages": pipeline.stages,
+        "virtual_stages": schedule.virtual,
+        "microbatches": schedule.microbatches,
+        "window_start_ns": None if bounds is None else bounds[0],
+        "window_end_ns": None if bounds is None else bounds[1],
+        "window_ns": length,
+        "work_ns": work if pipeline.complete else None,
+        "bubble_ratio": None if not length else 1 - work / (p * length),
+        "bubble_over_ideal": None if not length or not work else p * length / work - 1,
+        "longest_stage_bubble_ratio": None if not length else 1 - int(rows["work_ns"].iloc[longest]) / int(cost.iloc[longest]),
+        "compute_only_bubble_ratio": None if not length else 1 - computed / (p * length),
+        "closed_form_bubble_ratio": _closed_form(schedule, mean),
+        **mean,
+    }
+
+
+def _closed_form(schedule: Schedule, mean: dict[str, float | None]) -> float | None:
+    """The schedule's closed form, with the measured mean spans where it asks for them."""
+    if schedule.virtual is None or schedule.microbatches is None:
+        return None
+    times = [mean[f"{_ACTION_NAMES[a]}_mean_ns"] for a in "FIW"]
+    f, i, w = (t or 1.0 for t in times) if all(times) else (1.0, 1.0, 1.0)
+    return theory.bubble_ratio(schedule.name, p=schedule.ranks, m=schedule.microbatches, v=schedule.virtual, f=f, i=i, w=w)
+
+
+def _stage_rows(pipeline: Pipeline, rows: pd.DataFrame) -> pd.DataFrame:
+    """Work per stage (what overlapped actions share counts with the one that started first), window parts per rank."""
+    actions = pipeline.actions
+    fresh = actions["end_ns"] - actions["fresh_start_ns"]
+    work = pd.DataFrame(
+        {
+            "rank": actions["rank"],
+            "stage": actions["stage"],
+            "work_ns": fresh,
+            "compute_ns": actions["fresh_compute_ns"],
+            "exposed_collective_ns": actions["fresh_exposed_collective_ns"],
+            "inner_gap_ns": fresh - actions["fresh_compute_ns"] - actions["fresh_exposed_collective_ns"],
+        }
+    )
+    work = work.groupby(["rank", "stage"], as_index=False).sum()
+    out = work.merge(rows[["rank", "gaps_ns", *_WINDOW_PARTS, "receives_unknown"]], on="rank")
+    for place, (name, value) in enumerate((("capture", pipeline.capture), ("step", pipeline.step), ("pipeline", pipeline.number))):
+        out.insert(place, name, pd.Series(value, index=out.index, dtype="Int64" if name == "step" else "int64"))
+    return out
+
+
+def _action_rows(pipeline: Pipeline) -> pd.DataFrame:
+    rows = pipeline.actions.assign(pipeline=pipeline.number)
+    return rows[_ACTIONS].sort_values(["rank", "start_ns", "end_ns"], kind="stable")
+
+
+def _steady(job: Job, table: pd.DataFrame) -> pd.Series[bool]:
+    """Rows that count in means: complete pipelines of steady steps; every complete one where no step is steady."""
+    steady = table["step"].isin(job.steady_steps) & table["complete"]
+    if not steady.any():
+        steady = table["complete"] & ~table["step"].isin(_unsteady(job))
+    return steady if steady.any() else pd.Series(True, index=table.index)
+
+
+def _unsteady(job: Job) -> frozenset[int]:
+    """Steps that were cut."""
+    steps = job.table("steps")
+    return frozenset(int(s) for s in steps.loc[~steps["complete"], "step"])
+
+
+def _summary(steady: pd.DataFrame, every: pd.DataFrame, parts: pd.DataFrame, job: Job) -> dict[str, Any]:
+    def one(column: str) -> Any:
+        values = steady[column].dropna().unique()
+        return values[0].item() if len(values) == 1 and hasattr(values[0], "item") else values[0] if len(values) == 1 else None
+
+    def mean(frame: pd.DataFrame, column: str) -> float | None:
+        # a mean over a part of the pipelines would pass for one over all
+        return None if not len(frame) or frame[column].isna().any() else float(frame[column].mean())
+
+    window_ns = mean(steady, "window_ns")
+    return {
+        "schedule": one("schedule") or UNKNOWN,
+        "pipelines": int(every["ranks"].nunique()),
+        "pipeline_ranks": one("pipeline_ranks"),
+        "stages": one("stages"),
+        "virtual_stages": one("virtual_stages"),
+        "microbatches": one("microbatches"),
+        "window_ns": None if window_ns is None else round(window_ns),
+        **{name: mean(steady, name) for name in _RATIOS},
+        "simulated_bubble_ratio": None,
+        "compute_only_bubble_ratio": mean(steady, "compute_only_bubble_ratio"),
+        **{f"{name}_mean_ns": mean(steady, f"{name}_mean_ns") for name in _ACTION_NAMES.values()},
+        **{name: mean(parts, name) for name in ("work_ns", *_WINDOW_PARTS)},
+        "steps": int(steady["step"].nunique()),
+        "emulated": job.emulated,
+    }
+
+
+def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], steady: pd.DataFrame) -> list[str]:
+    out = ["simulated_bubble_ratio is null: schedules are not simulated yet."]
+    if job.emulated:
+        out.append("Compute was emulated: the ranks slept inside real schedules and real communication.")
+    sources = {str(s) for p in found for s in p.actions["source"].unique()}
+    if "inferred" in sources:
+        out.append("No range names the actions: they were inferred from the order of sends, receives and compute.")
+    missing = sorted({r for p in found if not p.complete for r in set(p.ranks) - set(p.actions["rank"])})
+    if missing:
+        text = ", ".join(map(str, missing))
+        out.append(f"Ranks {text} are missing: windows and ratios of their pipelines are unknown and left out of the means; gaps_ns is what each rank lost between its own actions.")
+    if not all(p.causal for p in found):
+        out.append("Actions start before their inputs were computed: the ranks' clocks disagree, so the window and waits of those pipelines are unknown.")
+    unknown = sum(int(rows["receives_unknown"].sum()) for rows in parts)
+    if unknown:
+        out.append(f"{unknown} receives are not matched with their sends: what their actions waited counts as steady wait, transfers included, and p2p_transfer_ns is null.")
+    stated = str((job.run.get("pipeline") or {}).get("schedule") or "")
+    named = {str(s) for s in steady["schedule"]}
+    if stated and named != {stated}:
+        out.append(f"run.json states the schedule {stated}; the order of actions is that of {', '.join(sorted(named))}.")
+    if steady["closed_form_bubble_ratio"].isna().any():
+        out.append("closed_form_bubble_ratio is null: there is no closed form for this schedule.")
+    return out
+
+
+METRIC = Metric(
+    name="pipeline",
+    title="Pipeline",
+    question="How large is the pipeline bubble, and where does each rank lose its time?",
+    definition=(
+        "An action is F, B (whole backward), I (input gradient) or W (weight gradient) of one stage and microbatch; its span runs from the first start to the "
+        "last end of its compute and its TP, CP and EP collectives. window = first action start to last action end over the pipeline's ranks. work of a rank = "
+        "union of its spans = compute + exposed collective + inner gap. bubble = window - work = fill + steady wait + p2p transfer + exposed other collective + "
+        "launch gap + drain, exactly. bubble_ratio = 1 - sum(work) / (p x window), p = pipeline ranks (GPipe, arXiv 1811.06965: (p-1)/(m+p-1)); bubble_over_ideal = "
+        "p x window / sum(work) - 1 (Megatron-LM, arXiv 2104.04473: (p-1)/m); longest_stage_bubble_ratio = 1 - work / span of the rank with the longest span from "
+        "its own first to its own last action (Zero Bubble, arXiv 2401.10241 section 5.3). A receive that waits is bubble, not work."
+    ),
+    compute=compute,
+)
