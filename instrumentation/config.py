@@ -177,7 +177,8 @@ def configure(recipe: str, ranks: int | None = None, *, out: str, **given: Any) 
         fields.setdefault("virtual", schedule.virtual if schedule else 1)
         fields.setdefault("microbatches", 8)
         fields.setdefault("microbatch_size", 2)
-        fields.setdefault("layers", max(4, fields["pp"] * fields["virtual"]))
+        # Two layers a rank, so that schedules with one and with two stages a rank train the same model.
+        fields.setdefault("layers", max(4, fields["pp"] * max(2, fields["virtual"])))
     if fields.get("emulate_compute_ns") is not None:
         # The time is slept, so the tensors only have to exist.
         for name, value in {"hidden": 32, "sequence": 16, "microbatch_size": 1, "steps": 5}.items():
@@ -296,6 +297,8 @@ def _device(c: RunConfig) -> list[str]:
         return [f"no device {c.device!r}; there are cpu, cuda"]
     if c.emulate_compute_ns is not None and c.device != "cpu":
         return ["emulated compute sleeps on the processor: it needs device cpu"]
+    if c.emulate_compute_ns is not None and (c.cp > 1 or c.recompute == "selective:core_attention"):
+        return [f"emulated layers have no attention core, which {'cp' if c.cp > 1 else c.recompute} is about"]
     if c.emulate_compute_ns is not None and c.emulate_compute_ns <= 0:
         return ["emulated compute must last longer than 0"]
     return []

@@ -1,13 +1,16 @@
 """How can eight ranks run faithfully on two cores? Their layers sleep instead of computing.
 
-The model, the schedules and the communication stay real, only at toy size; every layer additionally sleeps T in forward,
-T on the path of the input gradient and T on the path of the weight gradient. The two are separate autograd nodes, so a
-schedule that splits backward into I and W really defers the second. One node with both would run twice, once in each.
+The stages, the schedules and the communication stay real. A layer keeps its norms and its four weight matrices at toy
+size, so that what tensor, sequence and data parallelism do to them stays true, has neither attention core nor GeLU, and
+sleeps: T in forward, T on the path of the input gradient and T on the path of the weight gradient. The last two are
+separate autograd nodes, so a schedule that splits backward into I and W really defers the second. One node with both
+would run twice, once in each.
 """
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -15,7 +18,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from instrumentation.config import RunConfig
-from instrumentation.model import Decoder
+from instrumentation.model import Decoder, seeded
 from tracekit.vocabulary import EMULATED_COMPUTE
 
 
@@ -81,11 +84,22 @@ def layer_seconds(config: RunConfig) -> float:
 
 
 def emulate(model: Decoder, config: RunConfig) -> None:
-    """Let every layer of the model sleep, as its first act; nothing where the run is not emulated.
+    """Let every layer of the model sleep instead of computing; nothing where the run is not emulated.
 
-    It comes first in the layer so that recomputation, which stops early once it has what it needs, sleeps again.
+    The sleep comes first in the layer: recomputation stops early once it has what it needs, and has to sleep again.
     """
     if config.emulate_compute_ns is None:
         return
-    for layer in model.layers.values():
-        layer.before = EmulatedCompute(layer_seconds(config), getattr(torch, config.dtype))
+    dtype = getattr(torch, config.dtype)
+    for number, layer in model.layers.items():
+        layer.before = EmulatedCompute(layer_seconds(config), dtype)
+        layer.attention, layer.mlp = seeded(
+            config.seed,
+            2 + int(number),
+            lambda: (_products(config.hidden, dtype, "qkv", "out"), _products(config.hidden, dtype, "up", "down")),
+        )
+
+
+def _products(hidden: int, dtype: torch.dtype, *names: str) -> nn.Sequential:
+    """Square matrices one after the other, under the names that the real layer gives them."""
+    return nn.Sequential(OrderedDict((name, nn.Linear(hidden, hidden, dtype=dtype)) for name in names))

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from instrumentation.config import RunConfig
 
-Module = TypeVar("Module", bound=nn.Module)
+Built = TypeVar("Built")
 
 
 class Core(nn.Module):
@@ -172,8 +172,8 @@ def chain(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     return x
 
 
-def seeded(seed: int, part: int, build: Callable[[], Module]) -> Module:
-    """Build a module from a seed of its own; the caller's random state is left alone."""
+def seeded(seed: int, part: int, build: Callable[[], Built]) -> Built:
+    """Build modules from a seed of its own; the caller's random state is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed * 10_007 + part)
         return build()

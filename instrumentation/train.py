@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from instrumentation.config import RunConfig, run_fields
 from instrumentation.data import step_batch
+from instrumentation.emulate import emulate
 from instrumentation.mesh import build_mesh, coordinate
 from instrumentation.model import Decoder
 from instrumentation.recipes import RECIPES
@@ -46,21 +47,22 @@ def train(config: RunConfig, progress: Callable[[int], None] = lambda step: None
     data_rank = coordinate(mesh, "dp_replicate", "dp_shard")
     torch.manual_seed(config.seed * 10_007 + _dropout_stream(config, mesh))
     losses: list[Tensor | None] = []
-    ends = [time.perf_counter_ns()]
+    durations = []
     with _recorder(config, parts, optimizer) as recorder:
         for step in range(config.steps):
             if config.fail_at == (dist.get_rank(), step):
                 raise RuntimeError(f"rank {dist.get_rank()} was told to fail at step {step}")
+            start = time.perf_counter_ns()
             batch = [(tokens.to(device), targets.to(device)) for tokens, targets in step_batch(config, step, data_rank)]
             losses.append(parts.forward_backward(batch))
             parts.finish_gradients()
             optimizer.step()
             optimizer.zero_grad()
+            durations.append(time.perf_counter_ns() - start)
             if recorder is not None:
                 recorder.step()
-            ends.append(time.perf_counter_ns())
             progress(step + 1)
-    _write_result(config, losses, [end - start for start, end in zip(ends, ends[1:], strict=False)])
+    _write_result(config, losses, durations)
     if config.save_parameters:
         _write_parameters(config, parts.modules)
 
@@ -91,7 +93,9 @@ def _recorder(config: RunConfig, parts: Parts, optimizer: torch.optim.Optimizer)
 def whole_parameters(config: RunConfig) -> int:
     """Elements in the parameters of the whole model, however it is split."""
     with torch.device("meta"):
-        return sum(p.numel() for p in Decoder(config).parameters())
+        model = Decoder(config)
+        emulate(model, config)
+    return sum(p.numel() for p in model.parameters())
 
 
 def _parameters(modules: Iterable[nn.Module]) -> list[nn.Parameter]:

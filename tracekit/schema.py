@@ -228,7 +228,32 @@ RECOMPUTE: Table = {
     "reissued_collectives": Column("int64", "their number"),
     "forward_runs": Column("Int64", "how often the layer's forward ran; null where neither range nor frame tells"),
     "recompute_runs": Column("int64", "how often it was repeated"),
+    "checkpoints": Column("int64", "autograd nodes in which anything was repeated: one per checkpointed piece that ran again"),
+    "forward_products": Column("int64", "products with weights (mm, addmm) that forward ran"),
+    "recompute_products": Column("int64", "products with weights that were run again"),
     "decidable": Column("bool", "false where the trace cannot tell (compiled, no sequence numbers)"),
+}
+
+#: The compute of a step divided so that every ns counts once.
+COMPUTE_PARTS: Table = {
+    "device": Column("int64", "device index (0 on CPU)"),
+    **_STEP,
+    "part": Column("object", "recompute, backward, forward, optimizer or other_compute: where several run at once, the first of these"),
+    "duration_ns": Column("int64", "length of the union; the parts sum to compute_ns of busy"),
+    "emulated_ns": Column("int64", "of it slept, not computed"),
+}
+
+#: Which communication call was exposed when, so that every exposed ns belongs to one call.
+EXPOSED: Table = {
+    "device": Column("int64", "device index (0 on CPU)"),
+    **_STEP,
+    **_TIME,
+    "exposed_ns": Column("int64", "exposed time inside; less than end - start only in the longest-cut calls, whose pieces are put together"),
+    "kind": Column("object", "vocabulary.Collective of the call"),
+    "call_start_ns": Column("int64", "start of the call"),
+    "call_end_ns": Column("int64", "end of the call"),
+    "group_desc": Column("object", "process group description, or null"),
+    "group_ranks": Column("object", "'0,1,2,3', or null"),
 }
 
 #: Every table of a rank's facts, by name.
@@ -245,6 +270,8 @@ FACTS: dict[str, Table] = {
     "memory_layers": MEMORY_LAYERS,
     "memory_curve": MEMORY_CURVE,
     "recompute": RECOMPUTE,
+    "compute_parts": COMPUTE_PARTS,
+    "exposed": EXPOSED,
 }
 
 

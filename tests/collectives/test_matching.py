@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collectives.rows import calls
@@ -114,7 +114,9 @@ def test_ends_that_never_agree_on_gpus_mean_clocks_that_differ() -> None:
 
 
 def test_an_uneven_all_to_all_has_no_single_size() -> None:
-    rows = calls({"rank": 0, "seq": 1, "at": (0, 9), "kind": "all_to_all", "nbytes": 10}, {"rank": 1, "seq": 1, "at": (0, 9), "kind": "all_to_all", "nbytes": 30})
+    rows = calls(
+        {"rank": 0, "seq": 1, "at": (0, 9), "kind": "all_to_all", "nbytes": 10}, {"rank": 1, "seq": 1, "at": (0, 9), "kind": "all_to_all", "nbytes": 30}
+    )
     got = match(rows, {})
     assert got.instances["nbytes"].isna().all()
     assert got.by_rank["nbytes"].tolist() == [10, 30]
@@ -126,6 +128,7 @@ def test_an_inferred_group_may_have_lost_ranks_of_a_job_that_has() -> None:
     assert split(match(rows, {}, missing=0).by_rank) == [(0, 4, 5), (1, 0, 5)]
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1000), min_size=3, max_size=3), st.integers(0, 500)), min_size=1, max_size=8))
 def test_wait_and_transfer_always_add_up(collectives: list[tuple[list[int], int]]) -> None:
     rows = [
@@ -134,7 +137,9 @@ def test_wait_and_transfer_always_add_up(collectives: list[tuple[list[int], int]
         for rank, start in enumerate(starts)
     ]
     got = match(calls(*rows), {}).by_rank.sort_values(["start_ns", "rank"])
-    want = {(10_000 * i + start, rank): (max(starts) - start, transfer) for i, (starts, transfer) in enumerate(collectives) for rank, start in enumerate(starts)}
+    want = {
+        (10_000 * i + start, rank): (max(starts) - start, transfer) for i, (starts, transfer) in enumerate(collectives) for rank, start in enumerate(starts)
+    }
     assert {(int(s), int(r)): (int(w), int(t)) for s, r, w, t in got[["start_ns", "rank", "wait_ns", "transfer_ns"]].itertuples(index=False)} == want
     assert (got["end_ns"] - got["start_ns"] == got["wait_ns"] + got["transfer_ns"]).all()
 

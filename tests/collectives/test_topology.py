@@ -64,7 +64,12 @@ def test_streams_that_end_together_are_a_group() -> None:
     ends = {0: (100, 300), 1: (100, 300), 2: (150, 420), 3: (150, 420)}  # in µs; ranks 0 and 1, 2 and 3 end together
     rows = [{"rank": r, "at": (1000 * e - 40_000 - r, 1000 * e), **none} for r, pair in ends.items() for e in pair]
     got = infer_groups(calls(*rows))
-    assert got.drop_duplicates("rank")[["rank", "group_ranks", "inferred"]].values.tolist() == [[0, "0,1", True], [1, "0,1", True], [2, "2,3", True], [3, "2,3", True]]
+    assert got.drop_duplicates("rank")[["rank", "group_ranks", "inferred"]].values.tolist() == [
+        [0, "0,1", True],
+        [1, "0,1", True],
+        [2, "2,3", True],
+        [3, "2,3", True],
+    ]
 
 
 def test_one_common_end_is_no_proof() -> None:

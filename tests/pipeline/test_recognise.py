@@ -27,7 +27,7 @@ def drawn(*lanes: str) -> dict[int, list[Action]]:
 
 
 def flat(order: list[Any]) -> list[Action]:
-    """torch's actions, overlapped pairs opened, idle slots and gradient reductions left out."""
+    """Actions of torch's table, overlapped pairs opened, idle slots and gradient reductions left out."""
     opened = [sub for a in order if a is not None for sub in (a.sub_actions or (a,))]
     return [Action(a.stage_index, a.computation_type.value, a.microbatch_index) for a in opened if a.computation_type.value in "FBIW"]
 

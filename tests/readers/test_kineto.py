@@ -35,6 +35,12 @@ def test_digits_below_a_nanosecond_round_half_to_even(whole: int, fraction: str)
     assert got[0] == int((Decimal(f"{whole}.{fraction}") * 1000).to_integral_value(ROUND_HALF_EVEN))
 
 
+@pytest.mark.parametrize(("text", "ns"), [(b"1632843000000001", 1632843000000001000), (b"5.1e3", 5_100_000), (b'"7"', 7000), (b"-2.5", -2500), (b"1e400", None), (b"NaN", None)])
+def test_numbers_of_every_form(text: bytes, ns: int | None) -> None:
+    values, usable = kineto.nanoseconds([text])
+    assert (values[0] if usable[0] else None) == ns
+
+
 def test_categories_become_kinds_and_devices() -> None:
     trace = read([op("aten::mm", 0, 1), kernel("gemm", 5, 9, 1, device=3, stream=20), kernel("Memcpy DtoH", 9, 10, 2, cat="gpu_memcpy"), op("x", 0, 1, cat="overhead")])
     rows = trace.events[["name", "kind", "device", "stream"]].astype(object).values.tolist()

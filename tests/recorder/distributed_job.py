@@ -1,6 +1,6 @@
 """Two gloo ranks that record one small run of each kind of parallelism. Started by test_distributed.py, once per rank.
 
-    python -m tests.recorder.distributed_job FOLDER RANK
+Usage: python -m tests.recorder.distributed_job FOLDER RANK
 """
 
 from __future__ import annotations

@@ -42,9 +42,15 @@ def test_the_headline_of_a_pipeline_names_its_bubble():
 
 
 def test_without_a_budget_the_headline_says_unknown_and_why():
-    results = {**tp().results, "budget": unavailable("no ProfilerStep range")}
+    results = {**tp().results, "budget": unavailable("no ProfilerStep range"), "breakdown": unavailable("no device work")}
     s = story(FakeAnalysis(results, tp().run).to_dict())
     assert s.headline == "Where the time of a step went is unknown: no ProfilerStep range."
+
+
+def test_without_a_budget_the_breakdown_gives_the_headline():
+    results = {**tp().results, "budget": unavailable("ranks are missing")}
+    s = story(FakeAnalysis(results, tp().run).to_dict())
+    assert s.headline == "A step takes 400 ms; most of it, 240 ms (60.0 %), is compute. The largest loss is exposed communication, 140 ms (35.0 %)."
 
 
 def test_warm_up_steps_do_not_count():
@@ -61,7 +67,7 @@ def test_a_part_of_which_one_duration_is_unknown_is_unknown_and_no_smaller_numbe
     parts = budget({0: [("compute", None, 10)], 1: [("compute", None, 10)]}, [1, 2])
     rows = parts.tables["ranks"].astype({"duration_ns": "Int64"})
     rows.loc[0, "duration_ns"] = None
-    results = {**tp().results, "budget": Result(tables={"ranks": rows})}
+    results = {**tp().results, "budget": Result(tables={"ranks": rows}), "breakdown": unavailable("no device work")}
     assert "unknown" in story(FakeAnalysis(results, tp().run).to_dict()).headline
 
 

@@ -16,6 +16,9 @@ from tracekit.errors import InputError, TracekitError
 from tracekit.report.format import clean
 
 
+_INTERRUPTED = 130
+
+
 @dataclass
 class Ending:
     """The exit code that a command ends with; set by whoever knows it."""
@@ -34,8 +37,10 @@ def ended(*, debug: bool) -> Iterator[Ending]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except typer.Exit as e:
         ending.code = e.exit_code
+        if e.exit_code == _INTERRUPTED:
+            _say("interrupted")
     except (typer.Abort, KeyboardInterrupt):
-        ending.code = 130
+        ending.code = _INTERRUPTED
         _say("interrupted")
     except TyperException as e:
         ending.code = 2

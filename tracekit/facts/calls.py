@@ -51,8 +51,8 @@ def calls(trace: RankTrace) -> dict[str, pd.DataFrame]:
     common = _common(trace, rows, kind)
     p2p = np.isin(kind, list(P2P))
     collective = common[~p2p].assign(
-        direction=_directions(events, rows, kind, above)[~p2p],
-        layer_last=_bucket_ends(events, rows, above.accumulate)[~p2p],
+        direction=_objects(_directions(events, rows, kind, above)[~p2p], common.index[~p2p]),
+        layer_last=_objects(_bucket_ends(events, rows, above.accumulate)[~p2p], common.index[~p2p]),
         in_action=events["action"].notna().to_numpy()[rows][~p2p],
     )
     return {
@@ -82,6 +82,11 @@ def _common(trace: RankTrace, rows: Rows, kind: npt.NDArray[np.object_]) -> pd.D
 def _text(column: pd.Series) -> pd.Series:
     values = column.astype(object)
     return values.where(values.notna(), None)
+
+
+def _objects(values: npt.NDArray[np.object_], index: pd.Index) -> pd.Series:
+    """Values as they are, None included: pandas would make text of them and NaN of None."""
+    return pd.Series(values, index=index, dtype=object)
 
 
 def _above(events: pd.DataFrame, rows: Rows) -> _Above:
@@ -222,7 +227,7 @@ def _p2p(trace: RankTrace, rows: Rows, common: pd.DataFrame, above: _Above) -> p
     out = pd.concat([whole, parts]) if len(parts) else whole
     out = out.sort_values(["start_ns", "op"], kind="stable").reset_index(drop=True)
     direction, microbatch = _p2p_context(events, out, trace.meta.rank)
-    return schema.conform(out.assign(direction=direction, microbatch=microbatch), schema.P2P_CALLS)
+    return schema.conform(out.assign(direction=_objects(direction, out.index), microbatch=microbatch), schema.P2P_CALLS)
 
 
 def _batched_operations(events: pd.DataFrame, rows: Rows, kernels: Rows) -> tuple[Rows, Rows]:

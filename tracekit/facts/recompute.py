@@ -21,6 +21,8 @@ Objects = npt.NDArray[np.object_]
 
 _NODE = "autograd::engine::evaluate_function"
 _COMPILED = "CompiledFunctionBackward"
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm")
+_COUNTS = ("forward_products", "recompute_products")
 _SUMS = ("forward_ns", "backward_ns", "recompute_ns", "reissued_collective_ns", "reissued_collectives")
 
 
@@ -36,12 +38,12 @@ def recompute(trace: RankTrace) -> dict[str, pd.DataFrame]:
     runs = _runs(trace, layer)
     by_layer = sums[sums["layer"].notna()].groupby(["step", "layer"], dropna=False)[list(_SUMS)].sum().reset_index()
     by_layer = by_layer.merge(runs, on=["step", "layer"], how="left")
-    by_layer["recompute_runs"] = by_layer["recompute_runs"].fillna(0)
+    by_layer = by_layer.merge(_products(trace, layer), on=["step", "layer"], how="left").assign(checkpoints=by_layer["recompute_runs"])
     whole = sums.groupby("step", dropna=False)[list(_SUMS)].sum().reset_index()
-    counts = by_layer.groupby("step", dropna=False)[["forward_runs", "recompute_runs"]].sum(min_count=1).reset_index()
-    whole = whole.merge(counts, on="step", how="left").assign(layer=None)
+    counts = by_layer.groupby("step", dropna=False)[["forward_runs", "recompute_runs", *_COUNTS]].sum(min_count=1).reset_index()
+    whole = whole.merge(counts, on="step", how="left").merge(_checkpoints(trace), on="step", how="left").assign(layer=None)
     frame = pd.concat([whole, by_layer.astype({"layer": object})], ignore_index=True)
-    frame["recompute_runs"] = frame["recompute_runs"].fillna(0)
+    frame = frame.fillna(dict.fromkeys(("recompute_runs", "checkpoints", *_COUNTS), 0))
     frame = frame.assign(layer_index=pd.array([layer_index(p) for p in frame["layer"]], "Int64"), decidable=_decidable(trace))
     return {"recompute": schema.conform(frame, schema.RECOMPUTE)}
 
@@ -76,14 +78,46 @@ def _sums(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     return frame[rows]
 
 
+def _again(trace: RankTrace) -> pd.DataFrame:
+    """Repeated operators: row, step, and the outermost node that holds them: a checkpoint repeats its forward inside one node."""
+    events = trace.events
+    node = _topmost(events, events["parent"].to_numpy(np.int64, na_value=-1))
+    operator = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["recompute"].to_numpy(bool) & (node >= 0)
+    return pd.DataFrame({"row": np.arange(len(events)), "step": events["step"], "node": node})[operator]
+
+
+def _checkpoints(trace: RankTrace) -> pd.DataFrame:
+    """Nodes in which anything was repeated, per step."""
+    again = _again(trace)[["step", "node"]].drop_duplicates()
+    return again.groupby("step", dropna=False).size().rename("checkpoints").reset_index()
+
+
+def _products(trace: RankTrace, layer: Objects) -> pd.DataFrame:
+    """Products with weights in forward and in repeated forwards, per step and layer."""
+    events = trace.events
+    operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
+    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    holds = np.zeros(len(events), bool)
+    holds[parent[operator & (parent >= 0)]] = True
+    product = operator & ~holds & events["name"].isin(_PRODUCTS).to_numpy() & pd.notna(layer)
+    repeated = events["recompute"].to_numpy(bool)
+    frame = pd.DataFrame(
+        {
+            "step": events["step"],
+            "layer": layer,
+            "forward_products": (~repeated & events["phase"].eq(Phase.FORWARD).to_numpy()).astype(np.int64),
+            "recompute_products": repeated.astype(np.int64),
+        }
+    )
+    return frame[product].groupby(["step", "layer"], dropna=False)[list(_COUNTS)].sum().reset_index()
+
+
 def _runs(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     """How often each layer's forward ran and was repeated, per step; forward_runs is null where no range or frame tells."""
     events = trace.events
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
-    node = _topmost(events, parent)
-    # a checkpoint repeats its forward inside the one node that first needs it
-    operator = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["recompute"].to_numpy(bool) & (node >= 0)
-    again = pd.DataFrame({"step": events["step"], "layer": layer, "node": node})[operator].drop_duplicates()
+    node = _topmost(events, events["parent"].to_numpy(np.int64, na_value=-1))
+    again = _again(trace)
+    again = again.assign(layer=layer[again["row"]])[["step", "layer", "node"]].drop_duplicates()
     again = again[again["layer"].notna()].groupby(["step", "layer"], dropna=False).size().rename("recompute_runs").reset_index()
     marks = _forward_marks(events["name"].cat.categories)
     names = events["name"].to_numpy(object)

@@ -35,6 +35,7 @@ def schedule(result: Result, *, steps: Collection[int] | None = None) -> go.Figu
         actions = actions.nsmallest(BAR_LIMIT, "start_ns")
         end = int(actions.end_ns.max())
         note = "; ".join(n for n in (note, f"its first {BAR_LIMIT:,} actions") if n)
+    actions = actions.assign(chunk=actions.groupby("rank").stage.rank(method="dense") - 1)
     ranks = sorted(actions["rank"].unique(), key=lambda r: (actions.stage[actions["rank"] == r].min(), r))
     lane = {r: _lane(r, actions) for r in ranks}
     rows = [lane[r] for r in ranks]
@@ -103,7 +104,7 @@ def _receive(actions: pd.DataFrame, column: str, otherwise: npt.NDArray[np.int64
 def _actions(fig: go.Figure, part: pd.DataFrame, action: str, lane: dict[int, str], start: int, several: bool) -> None:
     text = part.microbatch.astype("Int64").astype(str)
     hover = "stage " + part.stage.astype(str) + ", microbatch " + text
-    _bars(fig, part, theme.ACTION_WORDS[action], theme.ACTIONS[action], lane, start, text=text.to_list(), hover=hover.to_list(), shade=part.stage if several else None)
+    _bars(fig, part, theme.ACTION_WORDS[action], theme.ACTIONS[action], lane, start, text=text.to_list(), hover=hover.to_list(), shade=part.chunk if several else None)
 
 
 def _bars(
@@ -122,7 +123,7 @@ def _bars(
     lengths = (part.end_ns - part.start_ns).to_numpy() / 1e6
     marker = {"color": colour, "line": {"width": 0.7, "color": "white"}, "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.25}}
     if shade is not None:
-        marker["opacity"] = (1 - 0.45 * (shade - shade.min()) / max(1, shade.max() - shade.min())).to_numpy()
+        marker["opacity"] = (1 - 0.35 * shade / max(1, shade.max())).to_numpy()
     fig.add_bar(
         y=part["rank"].map(lane).to_list(),
         x=lengths,

@@ -87,7 +87,7 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
     if rows is not None:
         fig.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(rows)), showgrid=False)
     if note:
-        fig.add_annotation(text=note, x=0, y=0, xref="paper", yref="paper", yshift=-58, xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": SOFT})
+        fig.add_annotation(text=note, x=0, y=0, xref="paper", yref="paper", yshift=-48, xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": SOFT})
     return fig
 
 

@@ -44,7 +44,8 @@ def rank_parts(pipeline: Pipeline, gap_collectives: pd.DataFrame) -> pd.DataFram
         the window is not known, the parts of the gaps where clocks disagree.
     """
     bounds = window(pipeline)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    rank: Any
     for rank, actions in pipeline.actions.groupby("rank", sort=True):
         others = gap_collectives[gap_collectives["rank"].eq(rank)]
         spans = union(actions["start_ns"], actions["end_ns"])
@@ -63,7 +64,7 @@ def rank_parts(pipeline: Pipeline, gap_collectives: pd.DataFrame) -> pd.DataFram
                 "drain_ns": drain,
             }
         )
-    return pd.DataFrame(rows).astype({c: "Int64" for c in rows[0]} | {"rank": "int64"})
+    return pd.DataFrame(rows).astype(dict.fromkeys(rows[0], "Int64") | {"rank": "int64"})
 
 
 def _gaps(actions: pd.DataFrame, spans: Union, others: Union, causal: bool) -> dict[str, Any]:

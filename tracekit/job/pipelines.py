@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,8 @@ def pipelines(job: Job) -> list[Pipeline]:
     if not len(actions):
         return []
     found = []
+    capture: Any
+    step: Any
     for capture, rows in actions.groupby("capture", sort=True):
         p2p = job.p2p[job.p2p["capture"].eq(capture)] if len(job.p2p) else job.p2p
         messages = _messages(p2p)
@@ -72,13 +75,14 @@ def _messages(p2p: pd.DataFrame) -> Messages:
     if not len(p2p):
         return {}
     kept = p2p[p2p["axis"].isna() | p2p["axis"].eq(Axis.PP)].sort_values("order", kind="stable")
-    groups = kept.groupby(["step", "src", "dst"], dropna=False, sort=False)
+    groups: Any = kept.groupby(["step", "src", "dst"], dropna=False, sort=False)
     return {(None if pd.isna(step) else int(step), int(src), int(dst)): rows for (step, src, dst), rows in groups}
 
 
 def _rank_lists(job: Job, actions: pd.DataFrame, p2p: pd.DataFrame) -> list[tuple[int, ...]]:
     """Ranks of each pipeline: from the groups where they make sense of the stages, else from who sends to whom."""
-    stages = {int(rank): frozenset(part["stage"]) for rank, part in actions.groupby("rank")}
+    by_rank: Any = actions.groupby("rank")
+    stages = {int(rank): frozenset(int(s) for s in part["stage"]) for rank, part in by_rank}
     lists = []
     for text, axis in job.axis_of.items():
         ranks = tuple(int(r) for r in text.split(","))
@@ -162,8 +166,10 @@ def _transfers(rows: pd.DataFrame, producer: Ints, needs: Mask, source: Ints, st
 
 
 def _assign(rows: pd.DataFrame, messages: pd.DataFrame) -> Ints | None:
-    """Place among the messages of each action's input: by direction, stage and microbatch where all messages name them,
-    else by order where there are equally many; None where neither holds."""
+    """Place among the messages of each action's input; None where it cannot be told.
+
+    By direction, stage and microbatch where all messages name them, else by order where there are equally many.
+    """
     wanted = list(zip(rows["action"].eq("F"), rows["stage"], rows["microbatch"], strict=True))
     stages = {stage for _, stage, _ in wanted}
     only = next(iter(stages)) if len(stages) == 1 else None

@@ -50,10 +50,8 @@ def compute(job: Job) -> Result:
 
 
 def _schedule(pipeline: Pipeline) -> Schedule:
-    orders = {
-        int(rank): [Action(int(s), str(a), int(m)) for s, a, m in rows[["stage", "action", "microbatch"]].itertuples(index=False)]
-        for rank, rows in pipeline.actions.groupby("rank", sort=True)
-    }
+    by_rank: Any = pipeline.actions.groupby("rank", sort=True)
+    orders = {int(rank): [Action(*row) for row in rows[["stage", "action", "microbatch"]].itertuples(index=False, name=None)] for rank, rows in by_rank}
     return recognise(orders, len(pipeline.ranks))
 
 
@@ -178,12 +176,18 @@ def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], s
     missing = sorted({r for p in found if not p.complete for r in set(p.ranks) - set(p.actions["rank"])})
     if missing:
         text = ", ".join(map(str, missing))
-        out.append(f"Ranks {text} are missing: windows and ratios of their pipelines are unknown and left out of the means; gaps_ns is what each rank lost between its own actions.")
+        out.append(
+            f"Ranks {text} are missing: windows and ratios of their pipelines are unknown and left out of the means; "
+            "gaps_ns is what each rank lost between its own actions."
+        )
     if not all(p.causal for p in found):
         out.append("Actions start before their inputs were computed: the ranks' clocks disagree, so the window and waits of those pipelines are unknown.")
     unknown = sum(int(rows["receives_unknown"].sum()) for rows in parts)
     if unknown:
-        out.append(f"{unknown} receives are not matched with their sends: what their actions waited counts as steady wait, transfers included, and p2p_transfer_ns is null.")
+        out.append(
+            f"{unknown} receives are not matched with their sends: what their actions waited counts as steady wait, "
+            "transfers included, and p2p_transfer_ns is null."
+        )
     stated = str((job.run.get("pipeline") or {}).get("schedule") or "")
     named = {str(s) for s in steady["schedule"]}
     if stated and named != {stated}:
@@ -198,12 +202,13 @@ METRIC = Metric(
     title="Pipeline",
     question="How large is the pipeline bubble, and where does each rank lose its time?",
     definition=(
-        "An action is F, B (whole backward), I (input gradient) or W (weight gradient) of one stage and microbatch; its span runs from the first start to the "
-        "last end of its compute and its TP, CP and EP collectives. window = first action start to last action end over the pipeline's ranks. work of a rank = "
-        "union of its spans = compute + exposed collective + inner gap. bubble = window - work = fill + steady wait + p2p transfer + exposed other collective + "
-        "launch gap + drain, exactly. bubble_ratio = 1 - sum(work) / (p x window), p = pipeline ranks (GPipe, arXiv 1811.06965: (p-1)/(m+p-1)); bubble_over_ideal = "
-        "p x window / sum(work) - 1 (Megatron-LM, arXiv 2104.04473: (p-1)/m); longest_stage_bubble_ratio = 1 - work / span of the rank with the longest span from "
-        "its own first to its own last action (Zero Bubble, arXiv 2401.10241 section 5.3). A receive that waits is bubble, not work."
+        "An action is F, B (whole backward), I (input gradient) or W (weight gradient) of one stage and microbatch; its span runs from the "
+        "first start to the last end of its compute and its TP, CP and EP collectives. window = first action start to last action end over "
+        "the pipeline's ranks. work of a rank = union of its spans = compute + exposed collective + inner gap. bubble = window - work = fill "
+        "+ steady wait + p2p transfer + exposed other collective + launch gap + drain, exactly. bubble_ratio = 1 - sum(work) / (p x window), "
+        "p = pipeline ranks (GPipe, arXiv 1811.06965: (p-1)/(m+p-1)); bubble_over_ideal = p x window / sum(work) - 1 (Megatron-LM, arXiv "
+        "2104.04473: (p-1)/m); longest_stage_bubble_ratio = 1 - work / span of the rank with the longest span from its own first to its own "
+        "last action (Zero Bubble, arXiv 2401.10241 section 5.3). A receive that waits is bubble, not work."
     ),
     compute=compute,
 )

@@ -63,9 +63,7 @@ def _from_order(trace: RankTrace, calls: Ints, position: int, size: int) -> Rank
     found = np.flatnonzero(pd.notna(action))
     if not len(found):
         return trace
-    trace = trace.with_finding(
-        "actions_inferred", "info", "no range names the pipeline actions: they are read off the order of sends, receives and compute"
-    )
+    trace = trace.with_finding("actions_inferred", "info", "no range names the pipeline actions: they are read off the order of sends, receives and compute")
     return trace.with_events(
         stage=_set(events["stage"], found, position),
         action=pd.Categorical(action, categories=["F", "B", "I", "W"]),
@@ -183,19 +181,8 @@ def _numbers(at: Ints, backward: Mask, sequence: Ints, calls: Ints) -> Ints:
     # work without such a number (gradient accumulation, reductions) follows the work launched before it
     last = np.maximum.accumulate(np.where(known, np.arange(len(at)), -1))
     same_run = last >= np.maximum.accumulate(np.where(new, np.arange(len(at)), 0))
-    if not same_run[backward].all():
-        return out
-    return _without_strays(np.where(backward, out[numbered][first][place[np.maximum(last, 0)]], out), new)
-
-
-def _without_strays(numbers: Ints, new: Mask) -> Ints:
-    """Let a few events between those of one action follow them: single nodes may carry the number of another forward."""
-    begins = new | np.append(True, np.diff(numbers) != 0)
-    piece = np.cumsum(begins) - 1
-    size = np.bincount(piece)
-    keeps = (size * 4 >= np.median(size)) | new[begins]
-    source = np.maximum.accumulate(np.where(keeps, np.arange(len(size)), 0))
-    return numbers[begins][source][piece]
+    by_number = out[numbered][first][place[np.maximum(last, 0)]]
+    return np.asarray(np.where(backward, by_number, out), np.int64) if same_run[backward].all() else out
 
 
 def _is_one_stage(numbers: Ints, backward: Mask, calls: int, receives: int, position: int, size: int) -> bool:

@@ -273,28 +273,29 @@ def nanoseconds(texts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[
     if not texts:
         return np.empty(0, np.int64), np.empty(0, bool)
     series = pd.Series([t.strip(b'"').decode("ascii", "replace") for t in texts], dtype="str")
-    plain = series.str.fullmatch(r"-?\d{1,15}(?:\.\d*)?").to_numpy(bool)
+    plain = series.str.fullmatch(r"-?\d{1,15}(?:\.\d*)?|[1-8]\d{15}(?:\.\d*)?").to_numpy(bool, copy=True)
     whole, _, fraction = (c for _, c in series.where(plain, "0").str.partition(".").items())
     padded = fraction.str.pad(3, side="right", fillchar="0")
     sign = np.where(whole.str.startswith("-").to_numpy(bool), -1, 1)
     magnitude = whole.str.lstrip("-").to_numpy().astype(np.int64) * 1000 + padded.str.slice(0, 3).to_numpy().astype(np.int64)
     rest = padded.str.slice(3).to_numpy()
-    magnitude += np.fromiter((_round_up(r, odd) for r, odd in zip(rest, magnitude & 1, strict=True)), np.int64, len(texts)) if any(rest) else 0
-    return sign * magnitude, plain | _scientific(series, plain, sign, magnitude)
+    if any(rest):
+        magnitude += np.fromiter((_round_up(r, odd) for r, odd in zip(rest, magnitude & 1, strict=True)), np.int64, len(texts))
+    values = sign * magnitude
+    for i in np.flatnonzero(~plain):  # rare: an exponent, or no number at all
+        value = _unusual(series.iloc[i])
+        if value is not None:
+            values[i], plain[i] = value, True
+    return values, plain
 
 
-def _scientific(series: pd.Series[str], plain: npt.NDArray[np.bool_], sign: npt.NDArray[np.int64], magnitude: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Fill in the rare numbers written with an exponent; returns which they are."""
-    done = np.zeros(len(series), bool)
-    for i in np.flatnonzero(~plain):
-        try:
-            value = Decimal(series.iloc[i]) * 1000
-            if not value.is_finite() or abs(value) >= 2**62:
-                continue
-            sign[i], magnitude[i], done[i] = 1, int(value.to_integral_value()), True
-        except InvalidOperation:
-            continue
-    return done
+def _unusual(text: str) -> int | None:
+    """Nanoseconds of a number that is no plain decimal, such as 5.1e12; None where it is none or out of range."""
+    try:
+        value = Decimal(text) * 1000
+    except InvalidOperation:
+        return None
+    return int(value.to_integral_value()) if value.is_finite() and abs(value) < 2**62 else None
 
 
 def _round_up(rest: str, odd: int) -> int:

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+#: What a recorder writes into a capture's folder.
+CAPTURE_FILES = ("trace.json.gz", "flight_recorder.json", "memory.json")
+
 
 def rank_directory(run: Path, rank: int) -> Path:
     """Folder of one rank.
@@ -25,6 +28,24 @@ def capture_directory(run: Path, rank: int, capture: int) -> Path:
     'runs/tp/rank00000/capture001'
     """
     return rank_directory(run, rank) / f"capture{capture:03d}"
+
+
+def clear_captures(run: Path, rank: int) -> None:
+    """Remove what an earlier recording of this rank left here; files that a recorder does not write stay.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for folder in rank_directory(run, rank).glob("capture[0-9][0-9][0-9]"):
+        for name in CAPTURE_FILES:
+            (folder / name).unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def ranks_beyond(run: Path, world_size: int) -> list[str]:
+    """Names of rank folders that this run will not write: left over from a run with more ranks."""
+    return sorted(p.name for p in run.glob("rank[0-9][0-9][0-9][0-9][0-9]") if int(p.name.removeprefix("rank")) >= world_size)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -23,8 +23,9 @@ class MemoryRecord:
     """``memory.json`` of one capture, built while it runs.
 
     ``blocks`` stood when the capture began, ``later`` when it ended. A gradient that is freed within its step is in
-    neither, so the optimizer's step is watched too: ``seen`` holds blocks that were alive at ``time_ns`` (Unix epoch)
-    during the capture. Each storage stands once in each list.
+    neither, so the optimizers are watched too: ``seen`` holds the gradients that were alive when an optimizer's step
+    began, at ``time_ns`` (Unix epoch). Addresses are used again: a block of ``seen`` is the one that lived at its address
+    then. Each storage stands once in ``blocks`` and ``later``, and once per optimizer step in ``seen``.
 
     Args:
         models: the model, or the stage modules of this rank.
@@ -35,8 +36,7 @@ class MemoryRecord:
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], fail: Callable[[Exception], None]) -> None:
         self._models, self._optimizers, self._fail = models, optimizers, fail
         self._before = blocks(models, optimizers)
-        self._seen: dict[tuple[int, int, str], Block] = {}
-        self._known = {_key(block) for block in self._before}
+        self._seen: list[Block] = []
         self._handles = [optimizer.register_step_pre_hook(self._look) for optimizer in optimizers]
 
     def remove(self) -> None:
@@ -49,16 +49,14 @@ class MemoryRecord:
         """Write the file; before the capture has ended it holds what stood at its beginning only."""
         content: dict[str, Any] = {"schema": SCHEMA, "blocks": self._before}
         if ended:
-            content |= {"later": blocks(self._models, self._optimizers), "seen": list(self._seen.values())}
+            content |= {"later": blocks(self._models, self._optimizers), "seen": self._seen}
         write_json(path, content)
 
     def _look(self, *_: Any) -> None:
-        """Note gradients that are alive at the optimizer's step and were not known yet."""
+        """Note the gradients that are alive as an optimizer's step begins."""
         try:
             now = time.time_ns()
-            for block in _unique(_gradients(self._models)):
-                if _key(block) not in self._known:
-                    self._seen.setdefault(_key(block), {**block, "time_ns": now})
+            self._seen.extend({**block, "time_ns": now} for block in _unique(_gradients(self._models)))
         except Exception as error:
             self._fail(error)
 
@@ -138,7 +136,3 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _tensors(part)
-
-
-def _key(block: Block) -> tuple[int, int, str]:
-    return block["addr"], block["bytes"], block["category"]

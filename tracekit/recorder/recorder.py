@@ -14,7 +14,7 @@ from torch import nn
 
 from tracekit.recorder import flight_recorder, run_json, variables
 from tracekit.recorder.actions import ActionRanges
-from tracekit.recorder.files import capture_directory, rank_directory, write_json
+from tracekit.recorder.files import capture_directory, clear_captures, rank_directory, ranks_beyond, write_json
 from tracekit.recorder.guard import Guard
 from tracekit.recorder.layers import LayerRanges
 from tracekit.recorder.memory import MemoryRecord
@@ -76,11 +76,11 @@ class Recorder:
         with self._guard:
             distributed = dist.is_available() and dist.is_initialized()
             self._rank = dist.get_rank() if distributed else int(os.environ.get("RANK", "0"))
+            clear_captures(self.directory, self._rank)
             if self._rank == 0:
                 content = run_json.describe(self._models, self._optimizers, self._schedule is not None, self._config)
                 write_json(self.directory / "run.json", content, indent=2)
-            for line in variables.missing(os.environ, dist.get_backend() if distributed else None) if self._rank == 0 else ():
-                self._guard.notice(line)
+                self._say_what_is_missing(content["world_size"], dist.get_backend() if distributed else None)
             self._spans = StepSpans(rank_directory(self.directory, self._rank) / "spans.jsonl")
             folder = lambda capture: capture_directory(self.directory, self._rank, capture)  # noqa: E731
             self._windows = Windows(self._window, folder, self._begin, self._end, self._with_stack)
@@ -129,6 +129,14 @@ class Recorder:
             self._memory.write(folder / "memory.json")
         flight_recorder.dump(folder / "flight_recorder.json")
         self._close_ranges()
+
+    def _say_what_is_missing(self, world_size: int, backend: str | None) -> None:
+        """Name, once and on rank 0, what the run directory will lack or has too much."""
+        for line in variables.missing(os.environ, backend):
+            self._guard.notice(line)
+        left_over = ranks_beyond(self.directory, world_size)
+        if left_over:
+            self._guard.notice(f"left over from a run with more ranks: {', '.join(left_over)} in {self.directory}; remove them before the analysis")
 
     def _close_ranges(self) -> None:
         for part in (self._layers, self._actions, self._memory):

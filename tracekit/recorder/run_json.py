@@ -32,7 +32,7 @@ def describe(
     parameters = [p for model in models for p in model.parameters()]
     found: dict[str, Any] = {
         "schema": SCHEMA,
-        "command": " ".join(sys.argv),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "device": next((p.device.type for p in parameters), "cpu"),
         "backend": dist.get_backend() if distributed else None,
         "world_size": dist.get_world_size() if distributed else 1,

@@ -1,17 +1,31 @@
-"""When is the profiler on? Windows of torch.profiler on a schedule, each exported as one capture."""
+"""When is the profiler on? Windows of torch's profiler on a schedule, each exported as one capture.
+
+torch.profiler.profile has a schedule of its own; it is not used, because a failure inside it leaves a state in which
+its ``stop`` ends the process (a segmentation fault in torch 2.13). The transitions are made here, one at a time, so
+that it is always known whether a recording runs. Between windows nothing of the profiler exists.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity
+from torch.profiler.profiler import _KinetoProfile
 
 from tracekit.recorder.nesting import compress
+from tracekit.recorder.ranges import Range, profiling
 
-_RECORDS = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+class Phase(Enum):
+    """What the profiler does during a step."""
+
+    OFF = "off"
+    WARMUP = "warmup"  #: it runs and forgets
+    RECORD = "record"
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,9 @@ class Window:
         warmup: steps during which it runs and forgets; the first recorded step would else pay for its start.
         active: steps recorded.
         repeat: number of recordings (captures); 0 goes on until the end of the run.
+
+    Raises:
+        ValueError: a number is negative, or no step would be recorded.
     """
 
     wait: int = 1
@@ -30,18 +47,45 @@ class Window:
     active: int = 3
     repeat: int = 1
 
+    def __post_init__(self) -> None:
+        if min(self.wait, self.warmup, self.repeat) < 0 or self.active < 1:
+            raise ValueError(f"{self}: wait, warmup and repeat must be 0 or more, active 1 or more")
+
     @property
     def steps(self) -> int:
-        """Steps a run needs for all its captures.
+        """Steps a run needs for all its captures (for one, where they have no end).
 
         >>> Window(wait=1, warmup=1, active=3, repeat=2).steps
         10
         """
-        return (self.wait + self.warmup + self.active) * max(self.repeat, 1)
+        return self._cycle * max(self.repeat, 1)
+
+    def phase(self, step: int) -> Phase:
+        """What the profiler does during a step, counted from 0.
+
+        >>> [Window(1, 1, 2, 1).phase(step).value for step in range(5)]
+        ['off', 'warmup', 'record', 'record', 'off']
+        """
+        cycle, at = divmod(step, self._cycle)
+        if at < self.wait or (self.repeat and cycle >= self.repeat):
+            return Phase.OFF
+        return Phase.WARMUP if at < self.wait + self.warmup else Phase.RECORD
+
+    def ends(self, step: int) -> bool:
+        """Whether a capture ends with this step.
+
+        >>> [Window(0, 0, 2, 2).ends(step) for step in range(5)]
+        [False, True, False, True, False]
+        """
+        return self.phase(step) is Phase.RECORD and (step + 1) % self._cycle == 0
+
+    @property
+    def _cycle(self) -> int:
+        return self.wait + self.warmup + self.active
 
 
 class Windows:
-    """Runs ``torch.profiler.profile`` on a schedule and writes ``trace.json.gz`` of each capture.
+    """Runs the profiler on a schedule and writes ``trace.json.gz`` of each capture.
 
     Args:
         window: which steps are recorded.
@@ -59,50 +103,64 @@ class Windows:
         end: Callable[[Path], None],
         with_stack: bool = False,
     ) -> None:
-        self._folder, self._begin, self._end = folder, begin, end
-        self._actions = schedule(wait=window.wait, warmup=window.warmup, active=window.active, repeat=window.repeat)
+        self._window, self._folder, self._begin, self._end, self._with_stack = window, folder, begin, end, with_stack
         self._step = 0
-        self._captures = 0
-        activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available() and _cuda_in_use():
-            activities.append(ProfilerActivity.CUDA)
-        self._profiler = profile(
-            activities=activities,
-            schedule=self._actions,
-            on_trace_ready=self._ready,
-            record_shapes=True,
-            profile_memory=True,
-            with_stack=with_stack,
-            with_modules=with_stack,
-        )
-        self._running = False
+        self._capture = 0
+        self._profiler: _KinetoProfile | None = None  # there is one from warm-up to export
+        self._recording = False
+        self._range: Range | None = None
 
     def start(self) -> None:
         """Begin step 0."""
-        if self._actions(0) in _RECORDS:
-            self._begin(self._folder(self._captures))
-        self._running = True
-        self._profiler.start()
+        self._enter(0)
 
     def step(self) -> None:
         """End the present step and begin the next; a window that ends with it is exported before this returns."""
-        before, after = self._actions(self._step), self._actions(self._step + 1)
+        self._leave()
+        if self._window.ends(self._step):
+            self._export()
         self._step += 1
-        if after in _RECORDS and before != ProfilerAction.RECORD:
-            ends = before == ProfilerAction.RECORD_AND_SAVE
-            self._begin(self._folder(self._captures + ends))
-        self._profiler.step()
+        self._enter(self._step)
 
     def stop(self) -> None:
         """End the profiling; a window that is still open is exported as far as it got."""
-        if self._running:
-            self._running = False
-            self._profiler.stop()
+        self._leave()
+        if self._recording:
+            self._export()
+        elif self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            _start(profiler)  # torch can leave the warm-up by way of a recording only
+            profiler.stop_trace()
 
-    def _ready(self, profiler: profile) -> None:
-        """Write the capture that has just ended."""
-        folder = self._folder(self._captures)
-        self._captures += 1
+    def _enter(self, step: int) -> None:
+        """Bring the profiler into the phase of a step."""
+        phase = self._window.phase(step)
+        if phase is Phase.OFF:
+            return
+        if self._profiler is None:
+            self._profiler = _prepared(self._with_stack)
+        if phase is Phase.RECORD:
+            if not self._recording:
+                self._begin(self._folder(self._capture))
+                profiler, self._profiler = self._profiler, None
+                _start(profiler)
+                self._profiler, self._recording = profiler, True
+            self._range = Range(f"ProfilerStep#{step}")
+
+    def _leave(self) -> None:
+        """Close the step's range."""
+        running, self._range = self._range, None
+        if running is not None:
+            running.close()
+
+    def _export(self) -> None:
+        """Stop the recording and write the capture."""
+        profiler, self._profiler, self._recording = self._profiler, None, False
+        folder = self._folder(self._capture)
+        self._capture += 1
+        if profiler is None:
+            return
+        profiler.stop_trace()
         folder.mkdir(parents=True, exist_ok=True)
         raw = folder / ".trace.json"
         try:
@@ -111,6 +169,40 @@ class Windows:
         finally:
             raw.unlink(missing_ok=True)
         self._end(folder)
+
+
+def _prepared(with_stack: bool) -> _KinetoProfile:
+    """A profiler that is warming up.
+
+    Raises:
+        RuntimeError: another profiler runs on this thread; torch has room for one.
+    """
+    if profiling():
+        raise RuntimeError("another profiler is running already")
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available() and _cuda_in_use():
+        activities.append(ProfilerActivity.CUDA)
+    profiler = _KinetoProfile(
+        activities=activities, record_shapes=True, profile_memory=True, with_stack=with_stack, with_modules=with_stack
+    )
+    profiler.prepare_trace()
+    return profiler
+
+
+def _start(profiler: _KinetoProfile) -> None:
+    """Start recording; when that fails half-way the profiler is off again before the error goes on.
+
+    Raises:
+        RuntimeError: another profiler was started during the warm-up.
+    """
+    if profiling():
+        raise RuntimeError("another profiler is running already")
+    try:
+        profiler.start_trace()
+    except Exception:
+        if profiling():
+            profiler.stop_trace()
+        raise
 
 
 def _cuda_in_use() -> bool:

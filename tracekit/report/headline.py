@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit.report import format as fmt
-from tracekit.report.rows import metric, total
+from tracekit.report.rows import mean, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.budget import mean_parts
 
 #: Word in a part's name -> what helps; the first that matches counts.
@@ -30,6 +30,9 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     """(where the time went, what to do), for any report; says so where it is unknown."""
     parts = mean_parts(document)
     whole = total(p["duration_ns"] for p in parts)
+    if not whole:
+        parts = _coarse(document)
+        whole = total(p["duration_ns"] for p in parts)
     if not parts or not whole:
         return f"Where the time of a step went is unknown: {_reason(document)}.", ""
     largest = max(parts, key=lambda p: p["duration_ns"])
@@ -43,6 +46,14 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     if loss is largest:
         return first, f"To win it back: {advice}"
     return f"{first} The largest loss is {article(name)}, {_share(loss, whole)}.", f"To win it back: {advice}"
+
+
+def _coarse(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The same kind of rows from the breakdown alone, which knows no axes, no waiting and no bubble."""
+    rows = of_steps(table(document, "breakdown", "devices"), steady_steps(document))
+    columns = {"compute": "compute_ns", "exposed_comm": "exposed_comm_ns", "exposed_copies": "exposed_memcpy_ns", "idle": "idle_ns"}
+    parts = [{"part": part, "axis": None, "duration_ns": mean(r.get(c) for r in rows)} for part, c in columns.items()]
+    return [p for p in parts if p["duration_ns"]]
 
 
 def article(name: str) -> str:

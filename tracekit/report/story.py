@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.report import format as fmt
@@ -83,9 +84,6 @@ def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
 def _run(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     run = document.get("run") or {}
     mesh = {k: v for k, v in (run.get("mesh") or {}).items() if v != 1}
-    source = run.get("source")
-    sources = [source] if isinstance(source, str) else list(source or ())
-    listed = ", ".join(fmt.clean(s, 200) for s in sources[:3]) + (f" and {len(sources) - 3} more" if len(sources) > 3 else "")
     model, training = (run.get("config") or {}).get("model") or {}, (run.get("config") or {}).get("training") or {}
     pairs = {
         "ranks": fmt.ranks(run.get("ranks") or ()) + ("" if run.get("world_size") is None else f" of {run['world_size']}"),
@@ -95,9 +93,23 @@ def _run(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         "backend": fmt.clean(run.get("backend") or fmt.UNKNOWN),
         **({"model": _sizes(model, ("layers", "hidden", "heads", "sequence"))} if model else {}),
         **({"batch": _sizes(training, ("microbatches", "microbatch_size"))} if training else {}),
-        "read from": listed or fmt.UNKNOWN,
+        "read from": _sources(run.get("source")),
     }
     return tuple(pairs.items())
+
+
+def _sources(source: Any) -> str:
+    paths = [source] if isinstance(source, str) else [str(s) for s in source or ()]
+    if len(paths) > 1:
+        return f"{fmt.clean(_common(paths), 200)} ({len(paths)} traces)"
+    return fmt.clean(paths[0], 200) if paths else fmt.UNKNOWN
+
+
+def _common(paths: Sequence[str]) -> str:
+    try:
+        return os.path.commonpath(paths)
+    except ValueError:  # some absolute, some relative, or on several drives
+        return paths[0]
 
 
 def _sizes(of: Mapping[str, Any], names: tuple[str, ...]) -> str:

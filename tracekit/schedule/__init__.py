@@ -1,0 +1,1 @@
+"""Pipeline schedules: which one is it?"""

@@ -137,10 +137,12 @@ def _is_whole(order: Sequence[Action], v: int, m: int) -> bool:
 def _rules(placement: str, v: int, split: bool) -> dict[str, Callable[[_Lane], bool]]:
     """The schedules that such a placement allows, the plainest first, and what each asks of every rank."""
     if placement == "v":
+        if not split:
+            return {}
         return {
             "zbv": lambda x: not any(a.action == "B" for a in x.order) and x.warmup - _v_warmup(x) in (0, 1),
             "dualpipev": lambda x: any(a.action == "B" for a in x.order) and x.warmup - _v_warmup(x) in (0, 1),
-        } if split else {}
+        }
     if v == 1 and split:
         return {
             "zb_h1": lambda x: x.warmup == min(x.p - x.r, x.m),

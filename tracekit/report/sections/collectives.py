@@ -49,8 +49,8 @@ def collectives(document: Mapping[str, Any]) -> Section:
     obtained = "measured: each collective is matched over its ranks; wait is until the last rank came, transfer from then on"
     if "inferred" in sources:
         obtained += "; some layers are inferred from repetition"
-    summary = {k: v for k, v in (document["metrics"]["collectives"].get("summary") or {}).items() if not isinstance(v, (dict, list))}
-    return section(document, "collectives", obtained, tags, facts(summary), grids)
+    summary = document["metrics"]["collectives"].get("summary") or {}
+    return section(document, "collectives", obtained, tags, facts(summary, ("instances",)), grids)
 
 
 def _whole(value: float) -> float | int:

@@ -49,11 +49,11 @@ def sentence(text: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence, on one line.
+    """The first sentence, or its first part up to a semicolon, on one line.
 
     >>> first_sentence("Busy is the\\n union of work. Source: nobody.")
     'Busy is the union of work.'
     """
     line = " ".join(text.split())
-    m = re.match(r"(.+?[.:;])(?= [A-Z`]|$)", line)
-    return fmt.clean(m[1] if m else line, 400)
+    m = re.match(r"(.+?)(?:(?<!e\.g)(?<!i\.e)\.(?= |$)|;)", line)
+    return fmt.clean(f"{m[1]}." if m else line, 400)

@@ -33,6 +33,6 @@ def memory(document: Mapping[str, Any]) -> Section:
         of = [r for r in table(document, "memory", "by_layer") if r.get("rank") == fullest.get("rank") and r.get("step") == fullest.get("step")]
         columns = ["layer", *[c for c in dict.fromkeys(k for r in of for k in r) if c.endswith("_bytes")]]
         grids.append(grid(f"Activations alive at the peak of rank {fullest.get('rank')}", of, columns))
-    summary = {k: v for k, v in (metric(document, "memory").get("summary") or {}).items() if not isinstance(v, (dict, list))}
+    summary = metric(document, "memory").get("summary") or {}
     obtained = "measured: the allocator's events and the blocks that stood before the recording; the categories, unknown among them, sum to the peak exactly"
-    return section(document, "memory", obtained, ("measured",), facts(summary), tuple(grids))
+    return section(document, "memory", obtained, ("measured",), facts(summary, ("allocated_peak_bytes",)), tuple(grids))

@@ -21,9 +21,9 @@ PARTS = [
 def pipeline(document: Mapping[str, Any]) -> Section:
     """The section of the metric ``pipeline``: the ratios side by side, then the bubble of each stage in parts."""
     summary = metric(document, "pipeline").get("summary") or {}
-    rest = [k for k, v in summary.items() if k not in FIRST and not isinstance(v, (dict, list))]
+    once = {k: v for k, v in summary.items() if k not in PARTS and k not in ("emulated", "steps")}
     rows = mean_rows(of_steps(table(document, "pipeline", "stages"), steady_steps(document)), ["rank", "stage"], PARTS)
     rows.sort(key=lambda r: (r["stage"], r["rank"]))
     stages = grid("Per stage, mean step: bubble = fill + steady wait + transfer + other collectives + launch gap + drain", rows, ["stage", "rank", *PARTS])
     obtained = "measured from the spans of the pipeline's actions, beside the closed form of the schedule (theory)"
-    return section(document, "pipeline", obtained, ("measured",), facts(summary, [*FIRST, *rest]), (stages,))
+    return section(document, "pipeline", obtained, ("measured",), facts(once, FIRST), (stages,))

@@ -24,5 +24,5 @@ def recompute(document: Mapping[str, Any]) -> Section:
         grid("Per rank, mean step", rows, ["rank", *VALUES], limit=16),
         grid("Per layer, mean over ranks and steps", by_layer, ["layer", *values]),
     )
-    summary = {k: v for k, v in (metric(document, "recompute").get("summary") or {}).items() if not isinstance(v, (dict, list))}
-    return section(document, "recompute", "measured: forward operators that ran again inside the backward", ("measured",), facts(summary), grids)
+    summary = metric(document, "recompute").get("summary") or {}
+    return section(document, "recompute", "measured: forward operators that ran again inside the backward", ("measured",), facts(summary, ("mode", "recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio", "reissued_collective_ns")), grids)

@@ -1,0 +1,123 @@
+"""The exact truth of forged jobs, and what other tools found in public traces."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tarfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import tracekit
+
+AREAS = ["collectives", "layers", "p2p"]
+
+
+@cache
+def reported(folder: Path) -> dict[str, Any]:
+    return tracekit.analyze(sorted(folder.glob("rank*.json*"))).to_dict()
+
+
+@cache
+def checker(shared: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_forged", shared / "check_forged.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def truth_of(folder: Path) -> dict[str, Any]:
+    truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
+    return truth
+
+
+def differences(shared: Path, truth: dict[str, Any], folder: Path) -> tuple[list[str], int]:
+    tallies = checker(shared).check(truth, reported(folder), AREAS)
+    return [text for t in tallies.values() if t.passed != t.made for text in t.first], sum(t.made for t in tallies.values())
+
+
+@pytest.mark.parametrize(
+    ("job", "checks"),
+    [
+        ("tp4", 5000),
+        ("tp4_sp", 14000),
+        ("tp2pp4dp2_1f1b", 19000),
+        ("old_names", 2500),
+        ("recompute_full", 3600),
+        ("pp4_zbh1", 450),
+        ("captures/iteration_20", 800),
+    ],
+)
+def test_every_collective_layer_and_transfer_is_right(shared: Path, job: str, checks: int) -> None:
+    folder = shared / "forged" / job
+    wrong, made = differences(shared, truth_of(folder), folder)
+    assert wrong == []
+    assert made > checks
+
+
+def test_with_ranks_missing_what_can_be_known_is_right(shared: Path) -> None:
+    """Whether the last rank to arrive is among those present cannot be seen in their traces: every such wait is a bound."""
+    folder = shared / "forged" / "partial"
+    truth = truth_of(folder)
+    here = set(truth["present_ranks"])
+    truth["collectives"] = [c for c in truth["collectives"] if here & set(c["ranks"])]
+    for c in truth["collectives"]:
+        c["wait_exact"] = set(c["ranks"]) <= here
+    tally = checker(shared).check(truth, reported(folder), ["collectives"])["collectives"]
+    assert (tally.first, tally.made > 5000) == ([], True)
+    exact = [x for x in reported(folder)["metrics"]["collectives"]["tables"]["by_layer"] if x["step"] is None and x["axis"] == "tp"]
+    known = {x["layer_index"] for x in exact if x["transfer_ns"] is not None}
+    assert known == {0, 1}  # of the tensor-parallel groups only that of stage 0 is whole
+
+
+def test_a_batched_kernel_is_divided_only_where_it_goes_one_way(shared: Path) -> None:
+    folder = shared / "forged" / "p2p_batched"
+    truth = truth_of(folder)
+    numbers = [int(s["name"].split("#")[1]) for s in truth["steps"]]
+    want: dict[tuple[int, int, int], list[list[int | None]]] = {}
+    for x in sorted(truth["p2p"], key=lambda x: x["end"]):
+        for op in x["ops"]:
+            split = [None, None, None] if x["two_way"] else [x["transfer"], x["send_wait"], x["recv_wait"]]
+            want.setdefault((numbers[x["step"]], op["src"], op["dst"]), []).append([op["bytes"], *split])
+    got: dict[tuple[int, int, int], list[list[int | None]]] = {}
+    for r in reported(folder)["metrics"]["collectives"]["tables"]["p2p"]:
+        got.setdefault((r["step"], r["src"], r["dst"]), []).append([r[c] for c in ("nbytes", "transfer_ns", "send_wait_ns", "recv_wait_ns")])
+    assert got == want
+    directions = {(r["src"] < r["dst"], r["direction"]) for r in reported(folder)["metrics"]["collectives"]["tables"]["p2p"]}
+    assert directions == {(True, "forward"), (False, "backward")}
+
+
+def test_with_clocks_that_differ_waits_are_unknown_and_never_wrong(shared: Path) -> None:
+    tables = reported(shared / "forged" / "clock_skew")["metrics"]["collectives"]["tables"]
+    assert {r["wait_ns"] for r in tables["by_rank"]} == {None}
+    assert {r["transfer_ns"] for r in tables["p2p"]} == {None}
+
+
+def test_rank_0_of_a_public_ddp_run(shared: Path) -> None:
+    """Sizes, times and the exposed total of every NCCL kernel, as a plain exact reading of the file has them."""
+    name = "hta/nccl_parser_config__nccl_data.json.gz"
+    want = json.loads((shared / "traces" / "reference.json").read_text())[name]
+    metric = tracekit.analyze(shared / "traces" / name).to_dict()["metrics"]["collectives"]
+    base = want["baseTimeNanoseconds"]
+    size = {r["instance"]: (r["kind"].replace("_", ""), r["nbytes"]) for r in metric["tables"]["instances"]}
+    got = sorted((r["start_ns"] - base, r["end_ns"] - r["start_ns"], *size[r["instance"]]) for r in metric["tables"]["by_rank"])
+    assert got == sorted((k["start_ns"], k["dur_ns"], k["collective"], k["bytes"]) for k in want["comm_kernels_with_meta"])
+    assert metric["summary"]["exposed_total_ns"] == want["devices"]["0"]["exposed_comm_ns"]
+    assert metric["summary"]["wait_total_ns"] is None
+
+
+def test_eight_ranks_without_any_metadata_are_matched_by_common_ends(shared: Path, tmp_path: Path) -> None:
+    name = "param/inputs__dlrm_kineto.tar.gz"
+    with tarfile.open(shared / "traces" / name) as archive:
+        archive.extractall(tmp_path, filter="data")
+    want = json.loads((shared / "traces" / "reference.json").read_text())[name]["multirank"]["matched"]
+    metric = tracekit.analyze(tmp_path).to_dict()["metrics"]["collectives"]
+    got = {(r["rank"], r["start_ns"]): (r["wait_ns"], r["transfer_ns"]) for r in metric["tables"]["by_rank"]}
+    assert got == {(int(r), x["start_ns"]): (x["wait_ns"], x["transfer_ns"]) for m in want for r, x in m["by_rank"].items()}
+    kinds = [r["kind"] for r in metric["tables"]["instances"]]
+    assert (kinds.count("all_to_all"), kinds.count("all_reduce")) == (5, 3)

@@ -1,0 +1,100 @@
+"""The collectives metric: rates, sums by layer and kind, and the pattern of a tensor-parallel layer."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tests.collectives.rows import facts
+from tracekit.job.assemble import build
+from tracekit.job.base import Job
+from tracekit.metrics.collectives import METRIC
+
+
+def layer_job(kinds: tuple[str, ...] = ("all_reduce", "all_reduce"), ranks: tuple[int, ...] = (0, 1), steps: tuple[int, ...] = (1,)) -> Job:
+    """Two layers, two microbatches; forward and backward run the kinds each. Rank r starts 10·r ns late, all end at 100."""
+
+    def rows(rank: int) -> list[dict[str, object]]:
+        cells = [(s, m, n, d, k) for s in steps for m in (0, 1) for n in (0, 1) for d in ("forward", "backward") for k in kinds]
+        return [
+            {"seq": i, "step": s, "microbatch": m, "layer": f"layers.{n}.mlp", "layer_source": "range", "direction": d, "kind": k}
+            | {"at": (1000 * i + 10 * rank, 1000 * i + 100), "exposed_ns": 50, "nbytes": 900, "group_desc": "mesh_tp"}
+            for i, (s, m, n, d, k) in enumerate(cells)
+        ]
+
+    return build({(r, 0): facts(r, *rows(r), world_size=2) for r in ranks})
+
+
+def test_bandwidths_follow_nccl_tests() -> None:
+    job = build({(r, 0): facts(r, {"seq": 1, "at": (r, 1000), "nbytes": 999_000, "group_ranks": "0,1,2,3"}, world_size=4) for r in range(4)})
+    row = METRIC.compute(job).tables["instances"].iloc[0]
+    assert (row.transfer_ns, row.group_ranks) == (997, [0, 1, 2, 3])
+    assert row.algbw_gbps == 999_000 / 997
+    assert row.busbw_gbps == 999_000 / 997 * 1.5
+    assert row.wire_bytes == 999_000 * 3 // 2
+
+
+def test_by_layer_adds_instances_for_transfer_and_ranks_for_wait_and_exposure() -> None:
+    table = METRIC.compute(layer_job(steps=(1, 2))).tables["by_layer"]
+    every = table[table["step"].isna()]
+    columns = ["layer", "layer_index", "direction", "count", "nbytes", "transfer_ns", "wait_ns", "exposed_ns"]
+    assert every[columns].values.tolist()[0] == ["layers.0.mlp", 0, "backward", 8, 7200, 8 * 90, 8 * 10, 8 * 2 * 50]
+    assert len(every) == 4 and len(table) == 12  # all steps together, then step 1 and step 2
+    assert table[table["step"].eq(1)]["count"].tolist() == [4, 4, 4, 4]
+
+
+def test_four_all_reduces_per_layer_and_microbatch_are_found() -> None:
+    result = METRIC.compute(layer_job())
+    assert result.summary["tp_all_reduce_forward_per_layer_microbatch"] == result.summary["tp_all_reduce_backward_per_layer_microbatch"] == 2
+    assert result.summary["tp_pattern_holds"] is True
+    pattern = result.tables["layer_pattern"]
+    assert pattern[["layer_index", "direction", "cells", "count_min", "count_max", "expected", "holds"]].values.tolist()[0] == [0, "backward", 2, 2, 2, 2, True]
+
+
+def test_a_third_all_reduce_breaks_the_pattern() -> None:
+    result = METRIC.compute(layer_job(("all_reduce",) * 3))
+    assert result.summary["tp_all_reduce_forward_per_layer_microbatch"] == 3
+    assert result.summary["tp_pattern_holds"] is False
+
+
+def test_sequence_parallelism_sends_the_same_bytes() -> None:
+    plain = METRIC.compute(layer_job())
+    sequence = METRIC.compute(layer_job(("all_gather", "reduce_scatter") * 2))
+    assert sequence.summary["tp_all_reduce_forward_per_layer_microbatch"] == 0
+    assert sequence.summary["tp_all_gather_forward_per_layer_microbatch"] == 2
+    assert sequence.summary["tp_pattern_holds"] is True
+    assert plain.summary["wire_bytes"] == sequence.summary["wire_bytes"]
+
+
+def test_with_a_rank_missing_sums_are_unknown_and_not_zero() -> None:
+    result = METRIC.compute(layer_job(ranks=(0,)))
+    by_layer = result.tables["by_layer"]
+    assert by_layer["transfer_ns"].isna().all() and by_layer["wait_ns"].isna().all()
+    assert by_layer["exposed_ns"].notna().all()
+    assert result.summary["transfer_total_ns"] is None and result.summary["wait_total_ns"] is None
+    assert result.summary["unknown_transfers"] == 16
+
+
+def test_an_unknown_size_leaves_the_bandwidth_unknown() -> None:
+    job = build({(r, 0): facts(r, {"seq": 1, "at": (0, 9), "nbytes": None}, world_size=2) for r in (0, 1)})
+    row = METRIC.compute(job).tables["instances"].iloc[0]
+    assert pd.isna(row.busbw_gbps) and pd.isna(row.wire_bytes)
+    assert METRIC.compute(job).summary["nbytes"] is None
+
+
+def test_a_pipeline_without_collectives_still_has_its_sends() -> None:
+    job = build(
+        {
+            (0, 0): facts(0, p2p=({"kind": "send", "peer": 1, "at": (0, 9)},), world_size=2),
+            (1, 0): facts(1, p2p=({"kind": "recv", "peer": 0, "at": (4, 9)},), world_size=2),
+        }
+    )
+    result = METRIC.compute(job)
+    assert result.available
+    assert result.tables["p2p"][["src", "dst", "transfer_ns", "axis", "group_ranks"]].values.tolist() == [[0, 1, 5, "pp", [0, 1]]]
+    assert result.summary["instances"] == 0
+
+
+def test_a_single_rank_has_no_communication_and_says_so() -> None:
+    result = METRIC.compute(build({(0, 0): facts(0, world_size=1)}))
+    assert not result.available
+    assert "no communication" in str(result.reason)
