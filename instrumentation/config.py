@@ -200,9 +200,12 @@ def _degrees(recipe: str, ranks: int, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def refusals(config: RunConfig) -> list[str]:
-    """Why a run is impossible, one line per reason; empty where it is possible."""
+    """Why a run is impossible, one line per reason; empty where it is possible.
+
+    Reasons of the first check that has any: the later ones take its subject for granted.
+    """
     checks = (_sizes, _mesh, _split, _pipeline, _recompute, _device)
-    return [reason for check in checks for reason in check(config)]
+    return next((reasons for check in checks if (reasons := check(config))), [])
 
 
 def _sizes(c: RunConfig) -> list[str]:
@@ -228,8 +231,6 @@ def _sizes(c: RunConfig) -> list[str]:
 
 
 def _mesh(c: RunConfig) -> list[str]:
-    if c.pp * c.dp * c.cp * c.tp != c.ranks:
-        return [f"pp {c.pp} x dp {c.dp} x cp {c.cp} x tp {c.tp} is {c.pp * c.dp * c.cp * c.tp} ranks, not {c.ranks}"]
     if c.data not in ("ddp", "fsdp"):
         return [f"no data parallelism {c.data!r}; there are ddp, fsdp"]
     if c.recipe == "dense" and c.ranks > 1:
@@ -238,6 +239,8 @@ def _mesh(c: RunConfig) -> list[str]:
         return [f"{c.recipe} needs at least 2 ranks"]
     if c.recipe == "3d" and min(c.pp, c.dp, c.tp) < 2:
         return ["3d needs at least 2 ranks on each of pp, dp and tp: 8 ranks or more"]
+    if c.pp * c.dp * c.cp * c.tp != c.ranks:
+        return [f"pp {c.pp} x dp {c.dp} x cp {c.cp} x tp {c.tp} is {c.pp * c.dp * c.cp * c.tp} ranks, not {c.ranks}"]
     return []
 
 

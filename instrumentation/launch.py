@@ -6,18 +6,25 @@ can share one launch.
 
 from __future__ import annotations
 
+import json
+import logging
 import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from instrumentation.config import RunConfig
 from tracekit.errors import RunFailed, UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 #: Called with the number of the run and how many of its steps are finished.
 Progress = Callable[[int, int], None]
@@ -46,8 +53,10 @@ def launch(configs: Sequence[RunConfig], progress: Progress | None = None) -> No
         # Started before torch is imported here, so that both import it at the same time.
         multiprocessing.set_forkserver_preload(_MODULES_WORTH_LOADING_ONCE)
         multiprocessing.forkserver.ensure_running()
-    with tempfile.TemporaryDirectory(prefix="tracekit-run-") as scratch, _followed(Path(scratch) / "progress", progress) as progress_file:
-        _run_agent(configs, scratch, str(progress_file), "spawn" if cuda else "forkserver")
+    with tempfile.TemporaryDirectory(prefix="tracekit-run-") as folder:
+        scratch = Path(folder)
+        with _followed(scratch / "progress", progress):
+            _run_agent(configs, scratch, "spawn" if cuda else "forkserver")
 
 
 def _check_out(out: Path) -> None:
@@ -56,9 +65,9 @@ def _check_out(out: Path) -> None:
         raise UsageError(f"{out} exists already; name another directory with --out, or remove it")
 
 
-def _run_agent(configs: Sequence[RunConfig], scratch: str, progress_file: str, start_method: str) -> None:
+def _run_agent(configs: Sequence[RunConfig], scratch: Path, start_method: str) -> None:
     """Start the ranks and wait; the first error of a rank ends all of them."""
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -74,35 +83,61 @@ def _run_agent(configs: Sequence[RunConfig], scratch: str, progress_file: str, s
         max_restarts=0,
         monitor_interval=0.1,
         start_method=start_method,
-        logs_specs=DefaultLogsSpecs(log_dir=scratch, redirects=Std.ALL),
+        logs_specs=DefaultLogsSpecs(log_dir=str(scratch), redirects=Std.ALL),
     )
     try:
-        elastic_launch(settings, work)(tuple(configs), progress_file)
+        with _undisturbed():
+            elastic_launch(settings, work)(tuple(configs), str(scratch))
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        current = configs[_last_line(Path(progress_file))[0]]
-        kept = _keep_logs(scratch, Path(current.out))
-        raise RunFailed(f"rank {rank} of {current.recipe} failed: {_one_line(failure.message)} (output of all ranks: {kept})") from error
+        number, rank, reason = _first_failure(scratch, error)
+        out = Path(configs[number].out)
+        raise RunFailed(f"{configs[number].recipe}: rank {rank} failed: {reason} (output of all ranks: {_keep_logs(scratch, out)})") from error
+    except SignalException as signaled:
+        raise KeyboardInterrupt from signaled
 
 
-def _one_line(message: object) -> str:
-    """The error's own line out of a worker's report, without the traceback."""
-    text = message.get("message", message) if isinstance(message, dict) else message
-    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
+def _first_failure(scratch: Path, error: ChildFailedError) -> tuple[int, int, str]:
+    """Run, rank and reason of the failure that came first; later ones are mostly peers that miss the first.
+
+    A rank that raised has left a file; one that was killed (out of memory) has not, and the agent knows it.
+    """
+    rank, failure = error.get_first_failure()
+    run = _last_line(scratch / "progress")[0]
+    if failure.exitcode < 0:
+        return run, rank, " ".join(str(failure.message).split())
+    files = {int(path.suffix[1:]): json.loads(path.read_text()) for path in scratch.glob("failed.*")}
+    if not files:
+        return run, rank, " ".join(str(failure.message).split())
+    first = min(files, key=lambda r: files[r]["time_ns"])
+    return files[first]["run"], first, " ".join(files[first]["error"].split())
 
 
-def _keep_logs(scratch: str, out: Path) -> Path:
-    """Move what the ranks wrote to standard output and error into the run directory, where it outlives the launch."""
+def _keep_logs(scratch: Path, out: Path) -> Path:
+    """Copy what the ranks wrote to standard output and error into the run directory, where it outlives the launch."""
     kept = out / "logs"
-    for stream in sorted(Path(scratch).rglob("std*.log")):
-        kept.mkdir(parents=True, exist_ok=True)
+    kept.mkdir(parents=True, exist_ok=True)
+    for stream in sorted(scratch.rglob("std*.log")):
         shutil.copy(stream, kept / f"rank{int(stream.parent.name):05d}.{stream.stem}")
     return kept
 
 
 @contextmanager
-def _followed(path: Path, progress: Progress | None) -> Iterator[Path]:
+def _undisturbed() -> Iterator[None]:
+    """Keep the agent's own log lines off the screen, and its signal handlers from staying when it is done."""
+    disabled = logging.root.manager.disable
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)} if main else {}
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _followed(path: Path, progress: Progress | None) -> Iterator[None]:
     """A file for rank 0 to write its progress to, followed by a thread as long as the context lasts."""
     path.touch()
     done = threading.Event()
@@ -121,7 +156,7 @@ def _followed(path: Path, progress: Progress | None) -> Iterator[Path]:
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     try:
-        yield path
+        yield
     finally:
         done.set()
         thread.join()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -21,25 +23,32 @@ STALL = timedelta(minutes=5)
 STUDY = timedelta(hours=6)
 
 
-def work(configs: Sequence[RunConfig], progress_file: str) -> None:
+def work(configs: Sequence[RunConfig], scratch: str) -> None:
     """Entry point of every launched process.
 
     Args:
         configs: the runs, in order; a run with fewer ranks than were launched is done by the first of them.
-        progress_file: rank 0 appends ``<run> <finished steps>`` lines to it.
+        scratch: folder for what the launcher reads: rank 0 appends ``<run> <finished steps>`` lines to ``progress``,
+            a rank that fails leaves ``failed.<rank>`` with the run, the time and the error.
     """
     rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=STUDY)
     for number, config in enumerate(configs):
         if rank < config.ranks:
-            run(config, number, rank, dist.PrefixStore(f"run{number}", store), progress_file)
+            try:
+                run(config, number, rank, dist.PrefixStore(f"run{number}", store), Path(scratch) / "progress")
+            except BaseException as error:
+                # The time tells the launcher who was first: the others fail too when this process is gone.
+                failure = {"run": number, "time_ns": time.time_ns(), "error": f"{type(error).__name__}: {error}"}
+                (Path(scratch) / f"failed.{rank}").write_text(json.dumps(failure))
+                raise
             store.set(f"done/{number}/{rank}", "")
         # Nobody starts the next run while this one still needs the processors.
         store.wait([f"done/{number}/{other}" for other in range(config.ranks)])
 
 
-def run(config: RunConfig, number: int, rank: int, store: dist.Store, progress_file: str) -> None:
+def run(config: RunConfig, number: int, rank: int, store: dist.Store, progress_file: Path) -> None:
     """One run, from joining its process group to leaving it."""
     if config.device == "cuda" and torch.cuda.device_count() < config.ranks:
         # NCCL refuses two ranks on one card of one host; with an id of its own each rank passes for a host.
@@ -47,7 +56,7 @@ def run(config: RunConfig, number: int, rank: int, store: dist.Store, progress_f
 
     def progress(step: int) -> None:
         if rank == 0:
-            with Path(progress_file).open("a") as file:
+            with progress_file.open("a") as file:
                 file.write(f"{number} {step}\n")
 
     os.environ.update(environment(config.out, rank, config.device))

@@ -1,8 +1,8 @@
 """Which events are compute, communication and copies, on which device?
 
 On a GPU run a device is a GPU and its work are kernels and copies. On a CPU run (gloo) the device is the rank's process,
-number 0: compute is every operator without an operator inside it on a training thread, and every slept
-``emulated_compute`` range; communication is every ``gloo:*`` execution.
+number 0: compute is every ``aten::`` operator that holds nothing but such operators (and every other operator that holds
+none), and every slept ``emulated_compute`` range; communication is every ``gloo:*`` execution.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def work_masks(trace: RankTrace) -> dict[str, Mask]:
     compute = kind.eq(Kind.COMPUTE).to_numpy()
     emulated = compute & _names(events, lambda name: name == EMULATED_COMPUTE)
     if trace.meta.device_type == "cpu":
-        compute = compute | _leaf_operators(events)
+        compute = compute | _computing_operators(events)
     return {"compute": compute, "communication": communication, "copy": copy, "emulated": emulated}
 
 
@@ -61,14 +61,32 @@ def intervals_of(events: pd.DataFrame, mask: Mask) -> Union:
     return union(ts, ts + dur)
 
 
-def _leaf_operators(events: pd.DataFrame) -> Mask:
-    """Operators with no operator or emulated range inside, communication calls excluded."""
+def _computing_operators(events: pd.DataFrame) -> Mask:
+    """Operators that compute, none inside another: the outermost ``aten::`` operators around ``aten::`` operators alone, and other leaves.
+
+    A leaf alone would not do: ``aten::addmm`` calls ``aten::expand`` and spends its time in itself. Nothing wider would
+    either: autograd nodes, DTensor's dispatch and Python functions hold waiting and host work.
+    """
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
     inner = operator | events["kind"].eq(Kind.COMPUTE).to_numpy()
     parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    # the saving of tensors for backward shows as ``detach`` inside ``aten::detach``: the same operator once more
+    known = frozenset(str(c) for c in events["name"].cat.categories)
+    aten = operator & _names(events, lambda name: name.startswith("aten::") or f"aten::{name}" in known)
+    nested = events["device"].isna().to_numpy() & ~events["kind"].isin([Kind.COMMUNICATION, Kind.ASYNC_RANGE]).to_numpy()
+    # whatever is no aten operator spoils every operator around it
+    mixed = np.zeros(len(events), bool)
+    at = parent[nested & ~aten & (events["kind"].ne(Kind.LAUNCH).to_numpy())]
+    while len(at := np.unique(at[at >= 0])):
+        at = at[~mixed[at]]
+        mixed[at] = True
+        at = parent[at]
+    pure = aten & ~mixed
+    below = (parent >= 0) & pure[np.maximum(parent, 0)]
     has_child = np.zeros(len(events), bool)
     has_child[parent[inner & (parent >= 0)]] = True
-    return operator & ~has_child & ~_names(events, lambda name: name.startswith(_NO_COMPUTE))
+    other = operator & ~aten & ~has_child & ~_names(events, lambda name: name.startswith(_NO_COMPUTE))
+    return (pure & ~below) | other
 
 
 def _names(events: pd.DataFrame, test: object) -> Mask:

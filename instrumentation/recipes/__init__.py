@@ -11,24 +11,18 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from instrumentation.config import RunConfig
-from instrumentation.recipes.cp import cp
-from instrumentation.recipes.ddp import ddp
-from instrumentation.recipes.dense import dense
-from instrumentation.recipes.fsdp import fsdp
+from instrumentation.recipes import cp, ddp, dense, fsdp, pp, threed, tp
 from instrumentation.recipes.parts import Parts
-from instrumentation.recipes.pp import pp
-from instrumentation.recipes.threed import threed
-from instrumentation.recipes.tp import tp
 
 Recipe = Callable[[RunConfig, DeviceMesh | None, torch.device], Parts]
 
 RECIPES: dict[str, Recipe] = {
-    "dense": dense,
-    "ddp": ddp,
-    "fsdp": fsdp,
-    "tp": tp,
-    "tp-sp": tp,
-    "cp": cp,
-    "pp": pp,
-    "3d": threed,
+    "dense": dense.build,
+    "ddp": ddp.build,
+    "fsdp": fsdp.build,
+    "tp": tp.build,
+    "tp-sp": tp.build,
+    "cp": cp.build,
+    "pp": pp.build,
+    "3d": threed.build,
 }

@@ -19,7 +19,7 @@ from instrumentation.recipes.ddp import data_parallel
 from instrumentation.recipes.parts import Microbatch, Parts, build_model
 
 
-def cp(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
+def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
     """A whole model on every rank, a part of the sequence each; gradients are averaged like those of replicas."""
     assert mesh is not None
     axis = mesh["cp"]

@@ -15,7 +15,7 @@ from instrumentation.config import RunConfig
 from instrumentation.recipes.parts import Parts, accumulate, build_model
 
 
-def ddp(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
+def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
     """A whole model on every rank; gradients are averaged under the last microbatch's backward."""
     assert mesh is not None
     return data_parallel(build_model(config, device), mesh["dp_replicate"])

@@ -11,7 +11,7 @@ from instrumentation.config import RunConfig
 from instrumentation.recipes.parts import Parts, accumulate, build_model
 
 
-def dense(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
+def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
     """Plain PyTorch."""
     model = build_model(config, device)
     return Parts([model], partial(accumulate, model))

@@ -15,7 +15,7 @@ from instrumentation.model import Decoder
 from instrumentation.recipes.parts import Parts, accumulate, build_model
 
 
-def fsdp(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
+def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
     """Every layer is gathered for its forward and again for its backward; gradients are reduce-scattered once a step."""
     assert mesh is not None
     model = build_model(config, device)

@@ -16,7 +16,7 @@ from instrumentation.model import Decoder, cross_entropy
 from instrumentation.recipes.parts import Microbatch, Parts, build_model
 
 
-def pp(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
+def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
     """Stages of plain layers."""
     return pipeline(config, mesh, device, lambda stage: stage)
 

@@ -20,7 +20,7 @@ from instrumentation.recipes.pp import pipeline
 from instrumentation.recipes.tp import reduce_replicated, split_layers
 
 
-def threed(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
+def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
     """Pipeline stages of tensor-parallel layers, sharded or replicated over the data axis."""
     assert mesh is not None
 

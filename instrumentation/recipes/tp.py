@@ -32,7 +32,7 @@ from instrumentation.recipes.parts import Parts, accumulate, build_model
 from tracekit.vocabulary import Direction, module_span
 
 
-def tp(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
+def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> Parts:
     """The whole model on a tensor axis; the recipes ``tp`` and ``tp-sp``."""
     assert mesh is not None
     model = build_model(config, device)

@@ -45,10 +45,10 @@ def test_exposed_is_what_no_compute_of_the_same_device_covers() -> None:
     assert got[["start_ns", "end_ns", "exposed_ns"]].values.tolist() == [[0, 100, 60]]
 
 
-def test_on_a_cpu_run_leaf_operators_hide_gloo() -> None:
+def test_on_a_cpu_run_operators_that_compute_hide_gloo() -> None:
     got = calls(
         trace(
-            {"kind": "operator", "name": "aten::linear", "at": (0, 60)},
+            {"kind": "operator", "name": "autograd::engine::evaluate_function: AddmmBackward0", "at": (0, 60)},
             {"kind": "operator", "name": "aten::addmm", "parent": 0, "at": (10, 40)},
             {"kind": "operator", "name": "c10d::allreduce_", "collective": "all_reduce", "at": (60, 100)},
             {"kind": "communication", "name": "gloo:all_reduce", "collective": "all_reduce", "thread": 3, "launch": 2, "at": (30, 90)},
@@ -85,7 +85,11 @@ def test_between_backward_and_optimizer_a_scalar_is_the_norm_and_a_tensor_a_grad
     backward = {"kind": "operator", "name": "MmBackward0", "phase": "backward", "at": (0, 10)}
     calls_ = [{"kind": "operator", "name": "c10d::allreduce_", "collective": "all_reduce", "at": at} for at in ((20, 25), (30, 35), (60, 65))]
     optimizer = {"kind": "range", "name": "Optimizer.step#SGD.step", "phase": "optimizer", "at": (40, 50)}
-    runs = [{**ALL_REDUCE, "nbytes": n, "launch": row, "at": (100 * row, 100 * row + 5)} for row, n in ((1, 4096), (2, 4), (4, 4096))]
+    # DTensor calls its redistributions forward wherever they run
+    runs = [
+        {**ALL_REDUCE, "phase": p, "nbytes": n, "launch": row, "at": (100 * row, 100 * row + 5)}
+        for row, n, p in ((1, 4096, "forward"), (2, 4, None), (4, 4096, None))
+    ]
     assert directions(backward, *calls_[:2], optimizer, calls_[2], *runs) == ["gradient", "optimizer", None]
 
 
@@ -147,6 +151,17 @@ def test_ranges_of_the_runtime_name_direction_and_microbatch(around: str, kind: 
     assert got[["direction", "microbatch"]].values.tolist() == [want]
 
 
+def test_a_gloo_send_starts_with_the_call_that_issued_it() -> None:
+    got = calls(
+        trace(
+            p2p({"name": "c10d::send", "collective": "send", "peer": 1, "at": (5, 20)}),
+            {"kind": "communication", "name": "gloo:send", "collective": "send", "peer": 1, "launch": 0, "at": (19, 60)},
+            device_type="cpu",
+        )
+    )["p2p_calls"]
+    assert got[["start_ns", "end_ns", "exposed_ns"]].values.tolist() == [[5, 60, 55]]
+
+
 def test_with_one_stage_the_microbatch_is_the_running_number() -> None:
     sends = [
         {"kind": "communication", "name": "gloo:send", "collective": "send", "peer": 1, "stage": 0, "group_ranks": "0,1", "step": s, "at": (10 * i, 10 * i + 5)}
@@ -154,6 +169,15 @@ def test_with_one_stage_the_microbatch_is_the_running_number() -> None:
     ]
     got = calls(trace(*sends, device_type="cpu"))["p2p_calls"]
     assert got[["direction", "microbatch"]].values.tolist() == [["forward", 0], ["forward", 1], ["forward", 0]]
+
+
+def test_the_root_group_of_fsdp_is_no_layer() -> None:
+    gather = {**ALL_REDUCE, "collective": "all_gather", "layer": "head", "layer_source": "range", "launch": 1}
+    spans = [
+        {"kind": "range", "name": n, "at": (0, 50), "parent": p} for n, p in (("head.backward", None), ("FSDP::all_gather", 0), ("FSDP::all_gather (head)", 0))
+    ]
+    got = calls(trace(*spans, {**gather, "at": (10, 20)}, {**gather, "launch": 2, "at": (30, 40)}))["calls"]
+    assert got[["layer", "layer_source"]].values.tolist() == [[None, None], ["head", "range"]]
 
 
 def test_ring_attention_keeps_the_phase_of_its_call() -> None:

@@ -62,7 +62,7 @@ def test_sequence_parallelism_sends_the_same_bytes() -> None:
     assert sequence.summary["tp_all_reduce_forward_per_layer_microbatch"] == 0
     assert sequence.summary["tp_all_gather_forward_per_layer_microbatch"] == 2
     assert sequence.summary["tp_pattern_holds"] is True
-    assert plain.summary["wire_bytes"] == sequence.summary["wire_bytes"]
+    assert plain.summary["tp_layer_wire_bytes"] == sequence.summary["tp_layer_wire_bytes"] == 2 * 2 * 4 * 900
 
 
 def test_with_a_rank_missing_sums_are_unknown_and_not_zero() -> None:

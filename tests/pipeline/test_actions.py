@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import builders as b
@@ -145,6 +145,7 @@ def test_no_pipeline_gives_empty_tables() -> None:
     assert not len(out["actions"])
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["compute", "tp", "dp"]), st.integers(0, 3), st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=8))
 def test_the_parts_of_every_span_sum_to_it(pieces: list[tuple[str, int, int, int]]) -> None:
     """Random kernels in four actions, against a count microsecond by microsecond."""

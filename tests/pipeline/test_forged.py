@@ -51,7 +51,7 @@ def test_a_pipeline_with_missing_ranks_stands_beside_a_whole_one(shared: Path) -
 
 
 def test_parts_of_every_rank_sum_to_the_window(shared: Path) -> None:
-    result = measured(shared / "forged" / "tp2pp4dp2_1f1b")
+    result = measured(shared / "forged" / "pp4_zbh1")
     stages = result.tables["stages"].merge(result.tables["pipelines"][["step", "pipeline", "window_ns"]], on=["step", "pipeline"])
     parts = ["work_ns", "fill_ns", "steady_wait_ns", "p2p_transfer_ns", "exposed_other_collective_ns", "launch_gap_ns", "drain_ns"]
     assert stages[parts].sum(axis=1).equals(stages["window_ns"])

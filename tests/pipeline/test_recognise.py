@@ -77,6 +77,12 @@ def test_zero_bubble_with_one_stage_per_rank_is_zb_h1() -> None:
     assert recognise(torch_order("interleaved_zb", 4, 1, 8)).name == "zb_h1"
 
 
+@pytest.mark.parametrize(("name", "v"), [("interleaved_zb", 1), ("interleaved_zb", 2), ("zbv", 2)])
+def test_the_first_stage_may_have_no_input_gradient(name: str, v: int) -> None:
+    order = {rank: [a for a in lane if (a.stage, a.action) != (0, "I")] for rank, lane in torch_order(name, 4, v, 8).items()}
+    assert recognise(order).name == ("zb_h1" if v == 1 else name)
+
+
 def test_zb_h2_starts_with_more_forwards() -> None:
     order = drawn("0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2")
     assert recognise(order).name == "zb_h2"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tracekit.recorder import Recorder, Window, environment
@@ -28,6 +30,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.utils.checkpoint import checkpoint
 
 from tests.recorder.models import VOCABULARY, Block, Decoder, loss, tokens, train_step
 
@@ -45,7 +48,7 @@ def record(run: Path, model, optimizer, step, schedule=None) -> None:
 def tp_sp(run: Path) -> None:
     """Megatron sequence parallelism of one block: all-gather in, reduce-scatter out of attention and MLP."""
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
-    model = SplitBlocks()
+    model = SplitBlocks(MlpBlock)
     for block in model.layers.values():
         gather = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
         plan = {
@@ -67,9 +70,9 @@ def tp_sp(run: Path) -> None:
 class SplitBlocks(nn.Module):
     """MLP blocks without residual whose input is this rank's part of the sequence."""
 
-    def __init__(self) -> None:
+    def __init__(self, block: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.layers = nn.ModuleDict({"0": MlpBlock(), "1": MlpBlock()})
+        self.layers = nn.ModuleDict({"0": block(), "1": block()})
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers.values():
@@ -87,12 +90,19 @@ class MlpBlock(nn.Module):
         return self.mlp(self.mlp_norm(x))
 
 
-def tp(run: Path) -> None:
+class RecomputedBlock(MlpBlock):
+    """The norm stands last, so that the repeated forward needs the MLP's output and its all-reduce again."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda y: self.mlp_norm(self.mlp(y)), x, use_reentrant=False)
+
+
+def tp(run: Path, block: type[MlpBlock] = MlpBlock) -> None:
     """Column then row split of the MLP: one all-reduce forward, one backward."""
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
-    model = SplitBlocks()
-    for block in model.layers.values():
-        parallelize_module(block, mesh, {"mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel()})
+    model = SplitBlocks(block)
+    for layer in model.layers.values():
+        parallelize_module(layer, mesh, {"mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel()})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step() -> None:
@@ -102,9 +112,9 @@ def tp(run: Path) -> None:
     record(run, model, optimizer, step)
 
 
-def fsdp(run: Path) -> None:
+def fsdp(run: Path, run_block: Callable | None = None) -> None:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp_shard",))
-    model = Decoder(HIDDEN)
+    model = Decoder(HIDDEN, run_block=run_block)
     for block in model.layers.values():
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -169,7 +179,9 @@ def main() -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     tp(folder / "tp")
     tp_sp(folder / "tp-sp")
+    tp(folder / "tp-recompute", RecomputedBlock)
     fsdp(folder / "fsdp")
+    fsdp(folder / "fsdp-recompute", partial(checkpoint, use_reentrant=False))
     ddp(folder / "ddp")
     pipeline(folder / "gpipe", ScheduleGPipe, 1)
     pipeline(folder / "1f1b", Schedule1F1B, 1)

@@ -60,6 +60,16 @@ def test_tensor_parallel_all_reduces_lie_in_their_layer(runs, rank):
     ]
 
 
+def test_all_reduces_issued_again_lie_in_the_recomputation(runs):
+    assert [layer for _, layer in collectives(trace(runs, "tp-recompute"))] == [
+        "layers.0.mlp.forward",
+        "layers.1.mlp.forward",
+        "layers.1.mlp.recompute",
+        "layers.1.mlp.backward",
+        "layers.0.mlp.recompute",  # and no gradient for its input, which is data
+    ]
+
+
 def test_sequence_parallel_gathers_and_scatters_lie_in_their_layer(runs):
     gather, scatter = "c10d::allgather_into_tensor_coalesced_", "c10d::reduce_scatter_tensor_coalesced_"
     where = ("layers.0.mlp.forward", "layers.1.mlp.forward", "layers.1.mlp.backward", "layers.0.mlp.backward")
@@ -72,6 +82,14 @@ def test_sharded_parameters_are_gathered_inside_the_layer(runs):
     scatters = [layer for name, layer in found if name == "c10d::_reduce_scatter_base_"]
     assert gathers[1:3] == ["layers.0.forward", "layers.1.forward"]  # the first is the root's
     assert scatters[:2] == ["layers.1.backward", "layers.0.backward"]
+
+
+def test_sharded_and_recomputed_layers(runs):
+    lines = [line.strip() for line in outline(trace(runs, "fsdp-recompute"), step=1)]
+    assert [line for line in lines if line.split(".")[0:1] == ["layers"] and line.count(".") == 2] == [
+        *("layers.0.forward", "layers.1.forward"),
+        *("layers.1.backward", "layers.1.recompute", "layers.0.backward", "layers.0.recompute"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["fsdp", "ddp"])

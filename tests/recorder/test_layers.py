@@ -230,6 +230,17 @@ def test_no_hooks_outside_windows(tmp_path):
     assert not optimizer._optimizer_step_pre_hooks
 
 
+def test_no_hook_stays_on_an_input_that_outlives_the_window(tmp_path):
+    x = torch.ones(2, 4, 8, requires_grad=True)
+
+    def step(model, _optimizer):
+        model.layers["0"](x).sum().backward()
+
+    lines = outline(record(tmp_path, Decoder(layers=1), step), step=1)
+    assert "layers.0.backward" in lines
+    assert not x._backward_hooks
+
+
 def test_targets_of_wrapped_and_foreign_models():
     class Foreign(nn.Module):
         def __init__(self) -> None:

@@ -84,6 +84,12 @@ def test_folders_of_ranks_that_do_not_exist_are_named(tmp_path, caplog):
     assert [r.getMessage().split(": ")[0] for r in caplog.records] == ["left over from a run with more ranks"]
 
 
+def test_stacks_and_module_frames_on_request(tmp_path):
+    train({"directory": tmp_path, "window": (0, 1, 1, 1), "with_stack": True}, steps=2)
+    names = {s.name for s in slices(tmp_path / "rank00000/capture000/trace.json.gz") if s.category == "python_function"}
+    assert {"nn.Module: Decoder_0", "nn.Module: Block_0"} <= names
+
+
 def test_spans_have_one_line_per_step_without_gaps(tmp_path):
     train({"directory": tmp_path, "window": (5, 0, 1, 1)}, steps=3)
     spans = [json.loads(line) for line in (tmp_path / "rank00000/spans.jsonl").read_text().splitlines()]

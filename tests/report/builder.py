@@ -124,7 +124,7 @@ def memory(ranks: int) -> Result:
         {"rank": r, "step": None, "layer": f"layers.{n}", "layer_index": n, "activation_bytes": 10 * MIB} for r in range(ranks) for n in range(4)
     ]
     return Result(
-        summary={"allocated_peak_bytes": 98 * MIB, "theory_activation_bytes": 38 * MIB},
+        summary={"allocated_peak_bytes": 98 * MIB, "activation_bytes": 40 * MIB, "activation_theory_bytes": 38 * MIB},
         tables={"peaks": pd.DataFrame(peaks), "by_layer": pd.DataFrame(layers), "curve": curve(ranks, 46 * MIB, 98 * MIB)},
     )
 
@@ -133,7 +133,7 @@ def recompute(ranks: int) -> Result:
     row = {"recompute_ns": 30 * MS, "forward_ns": 100 * MS, "backward_ns": 200 * MS, "overhead_of_step_compute_ratio": 0.1, "overhead_of_backward_ratio": 0.15}
     layers = [{"layer": f"layers.{n}", "layer_index": n, "recompute_ns": 7 * MS, "forward_runs": 8, "recompute_runs": 8} for n in range(4)]
     return Result(
-        summary={"mode": "full", "recompute_ns": 30 * MS, "overhead_of_step_compute_ratio": 0.1, "overhead_of_backward_ratio": 0.15, "reissued_collective_ns": 0},
+        summary={"mode": "full", "theory_overhead_of_step_compute_ratio": 1 / 3, "recompute_ns": 30 * MS, "overhead_of_step_compute_ratio": 0.1, "overhead_of_backward_ratio": 0.15, "reissued_collective_ns": 0},
         tables={"ranks": pd.DataFrame([{"rank": r, "step": 1, **row} for r in range(ranks)]), "layers": pd.DataFrame(layers)},
     )
 
@@ -144,13 +144,13 @@ def tp(layer: str = "attention", ranks: int = 2) -> FakeAnalysis:
     of = by_layer(4, (layer, "mlp"), "all_reduce")
     kinds = pd.DataFrame([{"kind": "all_reduce", "axis": "tp", "count": 32, "nbytes": 32 * MIB, "transfer_ns": 64 * MS, "wait_ns": 72 * MS, "exposed_ns": 90 * MS,
                            "busbw_gbps": 0.52}])  # fmt: skip
-    parts = [("compute", None, 240 * MS), ("exposed_wait", "tp", 60 * MS), ("exposed_transfer", "tp", 80 * MS), ("host_gap", None, 20 * MS)]
+    parts = [("forward", None, 80 * MS), ("backward", None, 160 * MS), ("comm_wait", "tp", 60 * MS), ("comm_transfer", "tp", 80 * MS), ("idle", None, 20 * MS)]
     return FakeAnalysis(
         {
             "step_time": steps(ranks, {0: 900 * MS, 1: 400 * MS, 2: 400 * MS}, warmup=0),
-            "budget": budget({r: [*parts[:-1], ("host_gap", None, 20 * MS + r * MS)] for r in range(ranks)}, numbers),
+            "budget": budget({r: [*parts[:-1], ("idle", None, 20 * MS + r * MS)] for r in range(ranks)}, numbers),
             "breakdown": breakdown(ranks, numbers, 400 * MS, 240 * MS, 150 * MS, 140 * MS),
-            "collectives": Result(summary={"instances": 32}, tables={"by_layer": of, "by_kind": kinds}, notes=("All ranks were matched.",)),
+            "collectives": Result(summary={"instances": 32, "tp_all_reduce_forward_per_layer_microbatch": 2, "tp_all_reduce_backward_per_layer_microbatch": 2}, tables={"by_layer": of, "by_kind": kinds}, notes=("All ranks were matched.",)),
             "pipeline": unavailable("no pipeline: no action and no pp axis in these traces"),
             "memory": memory(ranks),
             "recompute": recompute(ranks),
@@ -206,7 +206,7 @@ def pipeline(p: int = 4, m: int = 8, unit: int = 20 * MS) -> FakeAnalysis:
     results = dict(base.results)
     results["step_time"] = steps(p, {1: window})
     results["pipeline"] = Result(summary=summary, tables={"stages": stages, "actions": actions})
-    results["budget"] = budget({r: [("compute", None, work), ("bubble", "pp", window - work)] for r in range(p)}, [1])
+    results["budget"] = budget({r: [("forward", None, work // 3), ("backward", None, work - work // 3), ("comm_wait", "pp", window - work)] for r in range(p)}, [1])
     results["breakdown"] = breakdown(p, [1], window, work, 3 * MS, 2 * MS)
     results["recompute"] = unavailable("nothing was recomputed")
     run = {**base.run, "mesh": {"pp": p}, "steps": [1], "config": {"recipe": "pp", "pipeline": {"schedule": "1f1b"}}, "source": ["runs/pp"], "emulated": True}

@@ -26,8 +26,8 @@ def test_the_bars_of_the_step_budget_add_up_to_the_step():
 
 
 def test_the_step_budget_averages_over_the_steps_it_is_given():
-    parts = budget({0: [("compute", None, 10 * MS)]}, [1]).tables["ranks"]
-    later = budget({0: [("compute", None, 30 * MS), ("bubble", "pp", 4 * MS)]}, [2]).tables["ranks"]
+    parts = budget({0: [("forward", None, 10 * MS)]}, [1]).tables["ranks"]
+    later = budget({0: [("forward", None, 30 * MS), ("comm_wait", "pp", 4 * MS)]}, [2]).tables["ranks"]
     result = Result(tables={"ranks": pd.concat([parts, later], ignore_index=True)})
     assert stacked(step_budget(result, steps={2}), "rank 0") == pytest.approx(34)
     assert stacked(step_budget(result, steps={1, 2}), "rank 0") == pytest.approx((10 + 34) / 2)
@@ -35,7 +35,7 @@ def test_the_step_budget_averages_over_the_steps_it_is_given():
 
 def test_compute_stands_at_the_left_and_the_losses_after_it_by_size():
     names = [t.name for t in step_budget(tp().result("budget")).data]
-    assert names == ["compute", "moving bytes in tp communication", "waiting in tp communication", "host gap"]
+    assert names == ["forward", "backward", "moving bytes in tp communication", "waiting in tp communication", "idle"]
 
 
 def test_the_bars_of_the_breakdown_add_up_to_the_span():

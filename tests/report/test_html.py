@@ -8,9 +8,11 @@ import json
 import re
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 
 from tests.report.builder import FakeAnalysis, finding, pipeline, tp
+from tracekit.metrics.base import Result
 from tracekit.report import html, index
 from tracekit.report.comparison import Compared, compare
 
@@ -96,13 +98,13 @@ def test_every_figure_is_strict_json_and_its_element_exists(page):
 
 def test_health_then_the_answer_then_the_cards_then_the_sections(page):
     text = "".join(page.texts)
-    places = [text.index(w) for w in ("health: ok", "A step takes", "Exposed communication", "Where each rank's step went", "The schedule as it ran", "Unknown, and why")]
+    places = [text.index(w) for w in ("health: ok", "A step takes", "Exposed communication", "Where each rank's step went", "The schedule as it ran", "Not available, and why")]
     assert places == sorted(places)
 
 
 def test_an_emulated_run_wears_a_badge_in_every_section(page):
     badges = [a for e, a in page.elements if e == "span" and a.get("class") == "badge emulated"]
-    sections = [a for e, a in page.elements if e == "section" and a.get("id") != "unknown"]
+    sections = [a for e, a in page.elements if e == "section" and a.get("id") != "unavailable"]
     assert len(badges) == 1 + len(sections)
     assert "emulated" not in "".join(Page(html.render(tp())).texts).lower()
 
@@ -112,17 +114,16 @@ def test_the_comparison_puts_measured_figures_beside_theory():
     time, collectives, memory = compare(runs)
     assert time.rows[1][5:7] == ("29.0 %", "27.3 %") and time.rows[0][5:7] == ("–", "–")
     assert time.rows[0][2] == "computed" and time.rows[1][2] == "emulated"
-    assert memory.rows[0][5] == "10.0 %"
+    assert memory.rows[0][1:4] == ("98.0 MiB", "40.0 MiB", "38.0 MiB") and memory.rows[0][5:7] == ("10.0 %", "33.3 %")
 
 
 def test_collectives_are_counted_per_layer_and_microbatch():
     run = tp()
-    rows = run.results["collectives"].tables["by_layer"]
-    per_step = rows.assign(step=1, count=4)
-    twice = {**run.results, "collectives": type(run.results["collectives"])(tables={"by_layer": per_step})}
-    grid = compare([Compared("tp", "", FakeAnalysis(twice, run.run).to_dict())])[1]
-    # 4 in each of attention and mlp, over 2 microbatches: 4 forward and 4 backward per layer and microbatch; one of two steady steps has them
-    assert grid.rows[0][:4] == ("tp", "all_reduce", "4", "2 forward + 2 backward")
+    collectives = run.results["collectives"]
+    of = collectives.tables["by_layer"].assign(step=1)
+    both = Result(collectives.summary, {"by_layer": pd.concat([of, of.assign(step=2)], ignore_index=True)})
+    grid = compare([Compared("tp", "", FakeAnalysis({**run.results, "collectives": both}, run.run).to_dict())])[1]
+    assert grid.rows == (("tp", "all_reduce", "4", "2 forward + 2 backward", "32.0 MiB", "72.0 ms", "64.0 ms"),)
 
 
 def test_the_page_over_several_runs_links_each_and_marks_the_emulated():

@@ -23,7 +23,7 @@ def test_every_form_of_the_report_can_be_asked_for_by_name():
 @pytest.mark.parametrize("form", ["plain", "markdown"])
 def test_health_stands_first_then_the_headline_then_the_sections_and_the_unknown_last(form):
     page = render(form, tp())
-    words = ["Health", "A step takes", "Step budget", "Time breakdown", "Collectives", "Memory", "Recompute", "Unknown, and why"]
+    words = ["Health", "A step takes", "Step budget", "Time breakdown", "Collectives", "Memory", "Recompute", "Not available, and why"]
     places = [page.index(w) for w in words]
     assert places == sorted(places)
     assert "no pipeline: no action" in page[places[-1] :]
@@ -31,14 +31,29 @@ def test_health_stands_first_then_the_headline_then_the_sections_and_the_unknown
 
 def test_the_headline_names_the_largest_part_and_the_largest_loss_and_what_helps():
     s = story(tp().to_dict())
-    assert s.headline == "A step takes 400 ms; most of it, 240 ms (59.9 %), is compute. The largest loss is moving bytes in tp communication, 80.0 ms (20.0 %)."
+    assert s.headline == "A step takes 400 ms on average, of which 240 ms (59.9 %) is compute. The largest loss is moving bytes in tp communication: 80.0 ms (20.0 %)."
     assert "overlap" in s.advice
 
 
 def test_the_headline_of_a_pipeline_names_its_bubble():
     s = story(pipeline().to_dict())
-    assert "The largest loss is the pipeline bubble, 196 ms (29.0 %)." in s.headline
+    assert "The largest loss is the pipeline bubble: 196 ms (29.0 %)." in s.headline
     assert "microbatches" in s.advice
+
+
+def test_a_bubble_that_is_spread_over_several_parts_is_named_as_a_whole():
+    run = pipeline()
+    spread = budget({r: [("forward", None, 400), ("comm_wait", "pp", 40), ("idle", None, 60)] for r in range(4)}, [1])
+    piped = run.result("pipeline")
+    results = {**run.results, "budget": spread, "pipeline": Result({**piped.summary, "bubble_ns": 90}, piped.tables)}
+    assert "the pipeline bubble: 90 ns per rank (29.0 % of the pipeline's window)" in story(FakeAnalysis(results, run.run).to_dict()).headline
+
+
+def test_a_run_without_recomputation_has_no_section_and_no_card_of_it():
+    run = tp()
+    s = story(FakeAnalysis({**run.results, "recompute": Result({"mode": "none", "recompute_ns": 0})}, run.run).to_dict())
+    assert "recompute" not in [x.name for x in s.sections] and "Recomputation" not in [c.label for c in s.cards]
+    assert ("recompute", "Recompute", "nothing was recomputed in these steps") in s.unavailable
 
 
 def test_without_a_budget_the_headline_says_unknown_and_why():
@@ -50,7 +65,7 @@ def test_without_a_budget_the_headline_says_unknown_and_why():
 def test_without_a_budget_the_breakdown_gives_the_headline():
     results = {**tp().results, "budget": unavailable("ranks are missing")}
     s = story(FakeAnalysis(results, tp().run).to_dict())
-    assert s.headline == "A step takes 400 ms; most of it, 240 ms (60.0 %), is compute. The largest loss is exposed communication, 140 ms (35.0 %)."
+    assert s.headline == "A step takes 400 ms on average, of which 240 ms (60.0 %) is compute. The largest loss is exposed communication: 140 ms (35.0 %)."
 
 
 def test_warm_up_steps_do_not_count():
@@ -64,7 +79,7 @@ def test_a_mean_with_an_unknown_member_is_unknown():
 
 
 def test_a_part_of_which_one_duration_is_unknown_is_unknown_and_no_smaller_number():
-    parts = budget({0: [("compute", None, 10)], 1: [("compute", None, 10)]}, [1, 2])
+    parts = budget({0: [("forward", None, 10)], 1: [("forward", None, 10)]}, [1, 2])
     rows = parts.tables["ranks"].astype({"duration_ns": "Int64"})
     rows.loc[0, "duration_ns"] = None
     results = {**tp().results, "budget": Result(tables={"ranks": rows}), "breakdown": unavailable("no device work")}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.report.parts import Grid
 
 _EMULATED_NS = 60_000_000
-_MODEL = {"layers": 4, "hidden": 256, "heads": 8, "sequence": 128, "microbatch_size": 4, "microbatches": 2, "steps": 5}
+_MODEL = {"layers": 4, "hidden": 512, "heads": 8, "sequence": 256, "microbatch_size": 2, "microbatches": 2, "steps": 5}
 _PIPELINE = {"layers": 8, "microbatches": 8, "emulate_compute_ns": _EMULATED_NS}
 
 #: Directory and name of each run -> recipe, ranks and settings of ``instrumentation.config.configure``.

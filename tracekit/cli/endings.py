@@ -32,13 +32,13 @@ def ended(*, debug: bool) -> Iterator[Ending]:
     ending = Ending()
     try:
         yield ending
+        if ending.code == _INTERRUPTED:  # typer turns Ctrl-C into this code
+            _say("interrupted")
     except BrokenPipeError:
         # The reader (head, less) has seen enough: no error. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except typer.Exit as e:
         ending.code = e.exit_code
-        if e.exit_code == _INTERRUPTED:
-            _say("interrupted")
     except (typer.Abort, KeyboardInterrupt):
         ending.code = _INTERRUPTED
         _say("interrupted")

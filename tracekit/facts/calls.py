@@ -27,6 +27,7 @@ Rows = npt.NDArray[np.int64]
 SCALAR_BYTES = 16
 #: The autograd node that adds to a parameter's gradient; data-parallel hooks run inside it.
 _ACCUMULATE = re.compile(r"^autograd::engine::evaluate_function: .*AccumulateGrad")
+_NAMED_FSDP = re.compile(r"^FSDP::\w+ \([^)]+\)$")
 _GRADIENT_KINDS = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 
@@ -49,6 +50,9 @@ def calls(trace: RankTrace) -> dict[str, pd.DataFrame]:
     above = _above(events, rows)
     kind = _kinds(events, rows, above.issuer)
     common = _common(trace, rows, kind)
+    # fully_shard names no module in the ranges of its root group, which may run inside any layer's span
+    root = (above.fsdp >= 0) & ~_matching(events, _NAMED_FSDP)[above.fsdp]
+    common = common.assign(**{c: common[c].where(~root, None) for c in ("layer", "layer_source")})
     p2p = np.isin(kind, list(P2P))
     collective = common[~p2p].assign(
         direction=_objects(_directions(events, rows, kind, above)[~p2p], common.index[~p2p]),
@@ -65,7 +69,7 @@ def _common(trace: RankTrace, rows: Rows, kind: npt.NDArray[np.object_]) -> pd.D
     """Columns that collectives and point-to-point share."""
     events = trace.events
     part = events.iloc[rows]
-    ts, end = part["ts"].to_numpy(), (part["ts"] + part["dur"]).to_numpy()
+    end, ts = (part["ts"] + part["dur"]).to_numpy(), _starts(events, rows, kind)
     device = device_of(trace)[rows]
     exposed = end - ts
     for one in np.unique(device):
@@ -77,6 +81,14 @@ def _common(trace: RankTrace, rows: Rows, kind: npt.NDArray[np.object_]) -> pd.D
     texts = {c: _text(out[c]) for c in ("group", "group_desc", "group_ranks", "dtype", "layer", "layer_source", "phase")}
     stream = part["stream"].astype("Int64").fillna(part["thread"].astype("Int64")).reset_index(drop=True)
     return out.assign(**texts, start_ns=ts, end_ns=end, kind=kind, exposed_ns=exposed, device=np.maximum(device, 0), stream=stream)
+
+
+def _starts(events: pd.DataFrame, rows: Rows, kind: npt.NDArray[np.object_]) -> Rows:
+    """Start of each call. Gloo opens the range of a send only once the data is on its way: there the issuing call counts."""
+    ts = events["ts"].to_numpy()
+    launch = events["launch"].to_numpy(np.int64, na_value=-1)[rows]
+    gloo = events["device"].isna().to_numpy()[rows] & np.isin(kind, list(P2P)) & (launch >= 0)
+    return np.where(gloo, np.minimum(ts[rows], ts[np.maximum(launch, 0)]), ts[rows])
 
 
 def _text(column: pd.Series) -> pd.Series:
@@ -91,15 +103,8 @@ def _objects(values: npt.NDArray[np.object_], index: pd.Index) -> pd.Series:
 
 def _above(events: pd.DataFrame, rows: Rows) -> _Above:
     """Climb from every call's launch to the root, all calls at once, and note what is met on the way."""
-    names = events["name"].cat.categories
-    codes = events["name"].cat.codes.to_numpy()
-
-    def matching(pattern: re.Pattern[str]) -> Mask:
-        flags = np.array([*(bool(pattern.match(str(n))) for n in names), False], bool)
-        return flags[codes]
-
     issues = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["collective"].notna().to_numpy()
-    sorts = [*(matching(p) for p in (FSDP_SPAN, _ACCUMULATE, OPTIMIZER_SPAN, GPIPE_RANGE, PIPELINE_COMM)), issues]
+    sorts = [*(_matching(events, p) for p in (FSDP_SPAN, _ACCUMULATE, OPTIMIZER_SPAN, GPIPE_RANGE, PIPELINE_COMM)), issues]
     parent = events["parent"].to_numpy(np.int64, na_value=-1)
     launch = events["launch"].to_numpy(np.int64, na_value=-1)[rows]
     found = [np.full(len(rows), -1, np.int64) for _ in sorts]
@@ -110,6 +115,12 @@ def _above(events: pd.DataFrame, rows: Rows) -> _Above:
             first[hit] = at[hit]
         at = np.where(at >= 0, parent[at], -1)
     return _Above(*found)
+
+
+def _matching(events: pd.DataFrame, pattern: re.Pattern[str]) -> Mask:
+    """Events whose name matches; each distinct name is tried once."""
+    flags = np.array([*(bool(pattern.match(str(n))) for n in events["name"].cat.categories), False], bool)
+    return np.asarray(flags[events["name"].cat.codes.to_numpy()], bool)
 
 
 def _kinds(events: pd.DataFrame, rows: Rows, issuer: Rows) -> npt.NDArray[np.object_]:
@@ -159,7 +170,10 @@ def _data_parallel(descriptions: pd.Series) -> Mask:
 
 
 def _between_backward_and_optimizer(events: pd.DataFrame, rows: Rows) -> Mask:
-    """Calls issued outside backward, after the step's last backward operator and before its optimizer."""
+    """Calls issued after the step's last backward operator and before its optimizer.
+
+    DTensor marks its redistributions as forward wherever they run: their phase says nothing here.
+    """
     phase = events["phase"].astype(object).to_numpy()
     step = events["step"].to_numpy(np.int64, na_value=-1)
     ts = events["ts"].to_numpy()
@@ -173,7 +187,7 @@ def _between_backward_and_optimizer(events: pd.DataFrame, rows: Rows) -> Mask:
     mine = step[rows]
     begun = last.reindex(mine).fillna(np.iinfo(np.int64).max).to_numpy()
     until = first.reindex(mine).fillna(np.iinfo(np.int64).min).to_numpy()
-    outside = pd.isna(phase[rows])
+    outside = (phase[rows] != Phase.BACKWARD) & (phase[rows] != Phase.OPTIMIZER)
     return (at > begun) & (at < until) & outside & (mine >= 0)
 
 
@@ -187,9 +201,7 @@ def _bucket_ends(events: pd.DataFrame, rows: Rows, accumulate: Rows) -> npt.NDAr
     buckets = np.flatnonzero(accumulate >= 0)
     if not len(buckets):
         return out
-    names = events["name"].cat.categories
-    flags: Mask = np.array([*(bool(_ACCUMULATE.match(str(n))) for n in names), False], bool)
-    nodes = np.flatnonzero(flags[events["name"].cat.codes.to_numpy()])
+    nodes = np.flatnonzero(_matching(events, _ACCUMULATE))
     ts, layer = events["ts"].to_numpy(), _text(events["layer"]).to_numpy()
     nodes = nodes[np.argsort(ts[nodes], kind="stable")]
     sent = ts[accumulate[buckets]]

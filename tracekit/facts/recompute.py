@@ -1,8 +1,8 @@
 """How much compute did repeating forwards cost, by layer, beside forward and backward proper?
 
 A repeated forward is a forward operator below an autograd node (the passes mark it: column ``recompute``). Times are sums of
-compute durations: of kernels on a GPU, of leaf operators and slept ranges on a CPU run. Collectives issued again are counted
-apart, waits included. A compiled backward, or a trace without sequence numbers, module frames and recorder ranges, cannot
+compute durations: of kernels on a GPU, of operators (none counted inside another) and slept ranges on a CPU run. Collectives issued again are
+counted apart, waits included. A compiled backward, or a trace without sequence numbers, module frames and recorder ranges, cannot
 tell: then ``decidable`` is false.
 """
 
@@ -22,6 +22,7 @@ Objects = npt.NDArray[np.object_]
 _NODE = "autograd::engine::evaluate_function"
 _COMPILED = "CompiledFunctionBackward"
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_mm")
+_MODE = "PythonDispatchMode"
 _COUNTS = ("forward_products", "recompute_products")
 _SUMS = ("forward_ns", "backward_ns", "recompute_ns", "reissued_collective_ns", "reissued_collectives")
 
@@ -97,9 +98,11 @@ def _products(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     events = trace.events
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
     parent = events["parent"].to_numpy(np.int64, na_value=-1)
-    holds = np.zeros(len(events), bool)
-    holds[parent[operator & (parent >= 0)]] = True
-    product = operator & ~holds & events["name"].isin(_PRODUCTS).to_numpy() & pd.notna(layer)
+    named = operator & events["name"].isin(_PRODUCTS).to_numpy()
+    # a product handed to a dispatch mode runs inside it, or does not run: its result was kept
+    handed = np.zeros(len(events), bool)
+    handed[parent[(events["name"].eq(_MODE).to_numpy() | named) & (parent >= 0)]] = True
+    product = named & ~handed & pd.notna(layer)
     repeated = events["recompute"].to_numpy(bool)
     frame = pd.DataFrame(
         {

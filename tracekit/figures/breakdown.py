@@ -48,4 +48,4 @@ def time_breakdown(result: Result, *, steps: Collection[int] | None = None) -> g
                 hovertemplate="%{y}: %{fullData.name}<br>%{x:.2f} ms<extra></extra>",
             )
     fig.update_layout(barmode="stack")
-    return fig
+    return theme.fit_legend(fig)

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
-from tracekit.report.format import part
+from tracekit.report.format import WORK, part
 
 
 def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
@@ -26,7 +26,7 @@ def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.F
     ranks, note = _choose(means)
     rows = [f"rank {r}" for r in ranks]
     fig = theme.figure("ms per step", height=theme.lane_height(len(rows)), rows=rows, note=note)
-    for name in _order(means):
+    for name in order(means):
         values = means[name].reindex(ranks)
         fig.add_bar(
             y=rows,
@@ -38,7 +38,7 @@ def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.F
             hovertemplate="%{y}: %{fullData.name}<br>%{x:.2f} ms, %{customdata:.1f} % of the step<extra></extra>",
         )
     fig.update_layout(barmode="stack")
-    return fig
+    return theme.fit_legend(fig)
 
 
 def mean_parts(table: pd.DataFrame, steps: Collection[int] | None = None) -> pd.DataFrame:
@@ -49,20 +49,22 @@ def mean_parts(table: pd.DataFrame, steps: Collection[int] | None = None) -> pd.
     names = {pair: part(*pair) for pair in set(zip(table.part, axis, strict=True))}
     name = [names[pair] for pair in zip(table.part, axis, strict=True)]
     sums = table.assign(name=name).pivot_table(index="rank", columns="name", values="duration_ns", aggfunc="sum", observed=True, fill_value=0)
-    count = table.groupby("rank").step.nunique(dropna=False)
+    accounts = table[["rank", *(c for c in ("capture", "device", "step") if c in table)]].drop_duplicates()
+    count = accounts.groupby("rank").size()
     means = sums.astype("float64").div(count.reindex(sums.index), axis=0)
     return means.loc[:, (means != 0).any()]
 
 
-def _order(means: pd.DataFrame) -> list[str]:
-    """Compute first, then the losses from the largest to the smallest, so that the bars can be compared at their left."""
-    return sorted(means.columns, key=lambda c: ("compute" not in c or "recomput" in c, -means[c].mean()))
+def order(means: pd.DataFrame) -> list[str]:
+    """Work first in the order of a step, then the losses from the largest to the smallest, so that bars compare at their left."""
+    work = [p for p in (part(w) for w in WORK) if p in means]
+    return work + sorted((c for c in means if c not in work), key=lambda c: -means[c].mean())
 
 
 def _choose(means: pd.DataFrame) -> tuple[list[int], str]:
     ranks = list(means.index)
     if len(ranks) <= theme.RANK_LIMIT:
         return ranks, ""
-    work = means[[c for c in means.columns if "compute" in c and "recomput" not in c]].sum(axis=1)
+    work = means[[c for c in means if c in {part(w) for w in WORK}]].sum(axis=1)
     chosen = (means.sum(axis=1) - work).nlargest(theme.RANK_LIMIT).index
     return sorted(chosen), f"{theme.RANK_LIMIT} of {len(ranks)} ranks: those that lose the most time"

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from tracekit.figures import theme
+from tracekit.figures.budget import order
 
 
 def budgets(parts: Mapping[str, Mapping[str, float]]) -> go.Figure | None:
@@ -24,11 +25,11 @@ def budgets(parts: Mapping[str, Mapping[str, float]]) -> go.Figure | None:
     shares = 100 * frame.div(whole.where(whole > 0), axis=0)
     rows = [theme.label(r) for r in frame.index]
     fig = theme.figure("% of the step", height=theme.lane_height(len(rows)), rows=rows)
-    for part in sorted(frame.columns, key=lambda c: ("compute" not in c or "recomput" in c, -shares[c].mean())):
+    for part in order(shares):
         fig.add_bar(
             y=rows, x=shares[part].to_numpy(), name=theme.label(part), orientation="h", marker=theme.part_marker(part),
             customdata=(frame[part] / 1e6).to_numpy(), hovertemplate="%{y}: %{fullData.name}<br>%{x:.1f} %, %{customdata:.2f} ms<extra></extra>",
         )  # fmt: skip
     fig.update_layout(barmode="stack")
     fig.update_xaxes(range=[0, 100])
-    return fig
+    return theme.fit_legend(fig)

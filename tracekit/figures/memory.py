@@ -19,7 +19,7 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
     peak = _fullest(result)
     if table is None or not len(table) or peak is None:
         return None
-    line = table[(table["rank"] == peak["rank"]) & (table.device == peak["device"])].sort_values("ts_ns", kind="stable")
+    line = table[_same(table, peak, "rank", "device", "capture")].sort_values("ts_ns", kind="stable")
     if not len(line):
         return None
     start = line.ts_ns.iloc[0]
@@ -62,7 +62,7 @@ def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
                 marker={"color": colour, "line": {"width": 0.5, "color": "white"}}, hovertemplate="%{y}: %{fullData.name}<br>%{x:.1f} MiB<extra></extra>",
             )  # fmt: skip
     fig.update_layout(barmode="stack")
-    return fig
+    return theme.fit_legend(fig)
 
 
 def activations(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
@@ -71,7 +71,7 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
     if table is None or not len(table) or peak is None:
         return None
     same = table.step.isna() if pd.isna(peak["step"]) else table.step == peak["step"]
-    rows = table[same & (table["rank"] == peak["rank"])].sort_values("layer_index")
+    rows = table[same & _same(table, peak, "rank", "device", "capture")].sort_values("layer_index")
     if not len(rows):
         return None
     fig = theme.figure(f"layer (rank {peak['rank']}, at its peak)", height=300, legend=False)
@@ -96,3 +96,12 @@ def _whole(result: Result) -> pd.DataFrame | None:
 def _fullest(result: Result) -> pd.Series | None:
     table = _whole(result)
     return None if table is None else table.loc[table.allocated_peak_bytes.astype("float64").idxmax()]
+
+
+def _same(table: pd.DataFrame, row: pd.Series, *columns: str) -> pd.Series:
+    """Rows that agree with one row in these columns, as far as both have them."""
+    agree = pd.Series(True, index=table.index)
+    for column in columns:
+        if column in table and column in row:
+            agree &= table[column] == row[column]
+    return agree

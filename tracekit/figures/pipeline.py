@@ -50,7 +50,7 @@ def schedule(result: Result, *, steps: Collection[int] | None = None) -> go.Figu
             _bars(fig, part, name, colour, lane, start, pattern=hatch)
     fig.update_layout(barmode="overlay", bargap=0.14)
     fig.update_xaxes(range=[0, (end - start) / 1e6])
-    return fig
+    return theme.fit_legend(fig)
 
 
 #: Kind of a gap -> name, colour, hatching.

@@ -33,4 +33,4 @@ def recompute_cost(result: Result, *, steps: Collection[int] | None = None) -> g
             hovertemplate="%{y}: %{fullData.name}<br>%{x:.2f} ms<extra></extra>",
         )  # fmt: skip
     fig.update_layout(barmode="stack")
-    return fig
+    return theme.fit_legend(fig)

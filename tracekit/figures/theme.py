@@ -19,19 +19,15 @@ INK, SOFT, FAINT = "#1F2933", "#52606D", "#E4E7EB"
 PARTS: tuple[tuple[str, str], ...] = (
     ("recomput", PURPLE),
     ("bubble", "#D9A0A6"),
-    ("wait", RED),
+    ("waiting in", RED),
     ("moving bytes", YELLOW),
-    ("transfer", YELLOW),
-    ("exposed", YELLOW),
-    ("optimizer", "#6699CC"),
-    ("inefficien", "#88AACC"),
-    ("compute", BLUE),
-    ("cop", CYAN),
-    ("memcpy", CYAN),
-    ("unknown", "#777777"),
-    ("gap", GREY),
+    ("exposed copies", CYAN),
+    ("exposed", "#DDAA77"),
+    ("forward", BLUE),
+    ("backward", GREEN),
+    ("optimizer", "#88CCAA"),
+    ("compute", "#88AACC"),
     ("idle", GREY),
-    ("host", GREY),
 )
 ACTIONS = {"F": BLUE, "B": GREEN, "I": "#77B36B", "W": YELLOW}
 ACTION_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
@@ -94,3 +90,12 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
 def lane_height(lanes: int) -> int:
     """Pixels for a figure of that many horizontal lanes."""
     return 120 + (34 if lanes <= 12 else 22) * lanes
+
+
+def fit_legend(fig: go.Figure, width: int = 900) -> go.Figure:
+    """The same figure, higher by the lines its legend needs at that width: plotly sets entries in columns of equal width."""
+    entries = [len(trace.name or "") for trace in fig.data if trace.showlegend is not False]
+    if entries:
+        columns = max(1, width // int(6.6 * max(entries) + 46))
+        fig.update_layout(height=fig.layout.height + 19 * (-(-len(entries) // columns) - 1))
+    return fig

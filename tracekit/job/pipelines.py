@@ -35,7 +35,8 @@ class Pipeline:
         capture, step: where; step is None outside every step.
         number: 0, 1, … in order of the first rank.
         ranks: all its ranks, missing ones too.
-        actions: the ``actions`` fact of its ranks with ``rank``, and per action ``needs_receive``, ``receive_known``,
+        actions: the ``actions`` fact of its ranks with ``rank``, and per action ``whole_backward`` (B, or a W without I),
+            ``needs_receive``, ``receive_known``,
             ``transfer_start_ns`` (the later of the two starts) and ``transfer_end_ns``; in order of rank and start.
         stages: stages in all, virtual ones counted.
         complete: every rank and every stage is here.
@@ -111,18 +112,20 @@ def _connected(stages: dict[int, frozenset[int]], p2p: pd.DataFrame) -> list[tup
 def _pipeline(capture: int, step: int | None, number: int, ranks: tuple[int, ...], rows: pd.DataFrame, messages: Messages) -> Pipeline:
     rows = rows.sort_values(["rank", "start_ns", "end_ns"], kind="stable", ignore_index=True)
     owner = {int(stage): int(rank) for stage, rank in rows[["stage", "rank"]].drop_duplicates().itertuples(index=False)}
-    producer = _producers(rows)
+    whole_backward = _whole_backward(rows)
+    producer = _producers(rows, whole_backward)
     # where ranks are missing, those that are here tell how many stages a rank has
     stages = max(int(rows["stage"].max()) + 1, len(ranks) * int(rows.groupby("rank")["stage"].nunique().max()))
     whole = rows["rank"].nunique() == len(ranks) and set(owner) == set(range(stages))
     forward = rows["action"].eq("F").to_numpy()
     source_stage = np.where(forward, rows["stage"] - 1, rows["stage"] + 1)
-    outside = (source_stage < 0) | (source_stage >= stages) | rows["action"].eq("W").to_numpy()
+    outside = (source_stage < 0) | (source_stage >= stages) | (rows["action"].eq("W").to_numpy() & ~whole_backward)
     source = np.array([owner.get(int(s), -1) for s in source_stage])
     needs = ~outside & (source != rows["rank"].to_numpy())
     start, end = _transfers(rows, producer, needs, source, step, messages)
     unknown = needs & (start < 0)
     table = rows.assign(
+        whole_backward=whole_backward,
         needs_receive=needs,
         receive_known=~unknown,
         transfer_start_ns=pd.arrays.IntegerArray(start, start < 0),
@@ -134,13 +137,26 @@ def _pipeline(capture: int, step: int | None, number: int, ranks: tuple[int, ...
     return Pipeline(capture, step, number, ranks, table, stages, whole, causal)
 
 
-def _producers(rows: pd.DataFrame) -> Ints:
+def _whole_backward(rows: pd.DataFrame) -> Mask:
+    """Actions that do a whole backward: B, and a W whose microbatch and stage have no I."""
+    keys = pd.MultiIndex.from_frame(rows[["stage", "microbatch"]])
+    split = keys.isin(keys[rows["action"].eq("I")])
+    return np.asarray(rows["action"].eq("B").to_numpy() | (rows["action"].eq("W").to_numpy() & ~split), np.bool_)
+
+
+def _producers(rows: pd.DataFrame, whole_backward: Mask) -> Ints:
     """Row of the action that computed each action's input; -1 where there is none (or it is not here)."""
-    keys = {k: i for i, k in enumerate(zip(rows["stage"], rows["action"], rows["microbatch"], strict=True))}
+    forward = rows["action"].eq("F").to_numpy()
+    hands_on = whole_backward | rows["action"].eq("I").to_numpy()
+    places = list(zip(rows["stage"], rows["microbatch"], strict=True))
+    forwards = {places[i]: i for i in np.flatnonzero(forward)}
+    backwards = {places[i]: i for i in np.flatnonzero(hands_on)}
     out = np.full(len(rows), -1, np.int64)
-    for i, (stage, action, microbatch) in enumerate(zip(rows["stage"], rows["action"], rows["microbatch"], strict=True)):
-        wanted = [(stage - 1, "F")] if action == "F" else [(stage + 1, "B"), (stage + 1, "I")] if action in "BI" else []
-        out[i] = next((keys[s, a, microbatch] for s, a in wanted if (s, a, microbatch) in keys), -1)
+    for i, (stage, microbatch) in enumerate(places):
+        if forward[i]:
+            out[i] = forwards.get((stage - 1, microbatch), -1)
+        elif hands_on[i]:
+            out[i] = backwards.get((stage + 1, microbatch), -1)
     return out
 
 

@@ -25,7 +25,7 @@ def compute(job: Job) -> Result:
     if job.emulated:
         notes.append("Compute was emulated: the ranks slept inside real schedules and real communication.")
     if busy["device_type"].eq("cpu").any():
-        notes.append("On a CPU run the device is the rank's process: compute is the union of leaf operators, communication of gloo executions.")
+        notes.append("On a CPU run the device is the rank's process: compute is the union of operators, communication of gloo executions.")
     if (busy["device_type"].eq("gpu")).any():
         notes.append("A communication kernel that waits for another rank counts as communication here; the collectives and the pipeline tell waiting apart.")
     return Result(summary=summary, tables={"devices": busy}, notes=tuple(notes))

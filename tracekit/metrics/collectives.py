@@ -169,6 +169,8 @@ def _summary(job: Job, instances: pd.DataFrame, pattern: pd.DataFrame) -> dict[s
     out["layer_unknown_ratio"] = int(instances["layer"].isna().sum()) / n if n else None
     out["compute_collectives_without_layer"] = int(inside["layer"].isna().sum())
     out["tp_layers"] = int(pattern["layer_index"].nunique())
+    in_layers = inside["axis"].eq(Axis.TP) & inside["layer_index"].notna()
+    out["tp_layer_wire_bytes"] = _total(inside["wire_bytes"][in_layers]) if in_layers.any() else None
     for kind in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
         for direction in (Direction.FORWARD, Direction.BACKWARD):
             out[f"tp_{kind}_{direction}_per_layer_microbatch"] = _uniform(pattern, kind, direction)
@@ -196,6 +198,8 @@ def _notes(job: Job, instances: pd.DataFrame) -> tuple[str, ...]:
     devices = {facts.meta.device_type for facts in job.ranks.values()}
     if "cpu" in devices:
         notes.append("On gloo a collective ends when gloo's thread has finished, which may be later than the last byte when the processors are shared.")
+    if "cpu" in devices and len(job.p2p):
+        notes.append("On gloo a send or receive ends when it is waited for: its transfer is an upper bound.")
     if job.emulated:
         notes.append("Compute was emulated: the ranks slept; the communication is real.")
     if instances["matched_by"].eq("ends").any():

@@ -63,7 +63,9 @@ def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule) ->
     computed = int(pipeline.actions["fresh_compute_ns"].sum())
     cost = (rows["last_end_ns"] - rows["first_start_ns"]).astype("int64")
     longest = int(cost.to_numpy().argmax())
-    spans = (pipeline.actions["end_ns"] - pipeline.actions["start_ns"]).groupby(pipeline.actions["action"]).mean()
+    # a W that is a whole backward (first stage) is no weight gradient alone
+    alone = pipeline.actions[~(pipeline.actions["whole_backward"] & pipeline.actions["action"].eq("W"))]
+    spans = (alone["end_ns"] - alone["start_ns"]).groupby(alone["action"]).mean()
     mean = {f"{name}_mean_ns": float(spans[a]) if a in spans else None for a, name in _ACTION_NAMES.items()}
     return {
         "capture": pipeline.capture,

@@ -84,6 +84,7 @@ class BackwardRanges:
         self._borders: Any = WeakTensorKeyDictionary()
         self._local = threading.local()
         self._stacks: list[_Stack] = []
+        self._on_leaves: list[Any] = []
         self._active = True
 
     def output(self, value: Any, name: str, level: int) -> None:
@@ -109,6 +110,9 @@ class BackwardRanges:
     def switch_off(self) -> None:
         """Close all and do nothing from now on; hooks on tensors die with their graphs."""
         self._active = False
+        for handle in self._on_leaves:
+            handle.remove()
+        self._on_leaves.clear()
         self.close()
 
     def _border(self, tensor: torch.Tensor) -> _Border:
@@ -121,7 +125,9 @@ class BackwardRanges:
         def arrived(_gradient: torch.Tensor) -> None:
             self._arrived(border)
 
-        tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
+        handle = tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
+        if tensor.is_leaf:  # a receive buffer outlives its graph, and the hook with it
+            self._on_leaves.append(handle)
         self._borders[tensor] = border
         return border
 

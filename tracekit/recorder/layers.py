@@ -37,7 +37,8 @@ def targets(models: Sequence[nn.Module]) -> list[Target]:
 
     A block is a module whose path ends in ``layers.N``, ``blocks.N`` or ``h.N`` (vocabulary.LAYER_INDEX). In a model
     without blocks every child of the root counts. Nothing inside a compiled module is taken: a hook there would
-    break its graph. Modules whose path the span grammar cannot hold (a bare ``0``) are left out.
+    break its graph; one that was compiled in place (``module.compile()``) is found but gets no hooks.
+    Modules whose path the span grammar cannot hold (a bare ``0``) are left out.
     """
     found: dict[str, Target] = {}
     for model in models:

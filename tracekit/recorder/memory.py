@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 from tracekit.recorder.files import write_json
-from tracekit.vocabulary import LAYER_INDEX
+from tracekit.vocabulary import LAYER_INDEX, clean_module_path
 
 SCHEMA = "tracekit.memory/1"
 
 Block = dict[str, Any]
-_WRAPPERS = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod")
 
 
 class MemoryRecord:
@@ -77,7 +76,7 @@ def layer_of(name: str) -> str | None:
     >>> layer_of("module.layers.3._checkpoint_wrapped_module.attention.qkv.weight"), layer_of("embedding.weight")
     ('layers.3', None)
     """
-    path = ".".join(part for part in name.split(".") if part not in _WRAPPERS).removeprefix("module.")
+    path = clean_module_path(name)
     m = LAYER_INDEX.search(path)
     return path[: m.end("index")] if m else None
 

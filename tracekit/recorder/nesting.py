@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from pathlib import Path
 
 _EVENT = rb'"name": "(?P<name>%s)",\s*"pid": (?P<pid>[^,\n]+),\s*"tid": (?P<tid>[^,\n]+),\s*"ts": (?P<ts>[\d.]+),\s*"dur": (?P<dur>[\d.]+)'
@@ -54,28 +54,25 @@ def nest(text: bytes) -> bytes:
 def nested(start: int, end: int, nodes: list[tuple[int, int]]) -> tuple[int, int]:
     """The range ``[start, end)`` with its edges moved to the starts of the nodes they cut.
 
-    ``nodes`` are sorted by start; a node inside another (re-entrant backward) stands after it.
+    ``nodes`` are sorted by start. A hook runs before its node's own work, so the node it runs in is the last that
+    started; nodes around that one (re-entrant backward) hold the range whole, because it ends with the inner backward.
 
     >>> nested(5, 25, [(0, 10), (12, 18), (20, 30)])
     (0, 20)
     >>> nested(5, 8, [(0, 10)])
     (5, 8)
     """
-    first = [s for s, e in _holding(start, nodes) if s < start and e < end]
-    last = [s for s, e in _holding(end, nodes) if s > start and e > end]
-    return min(first, default=start), min(last, default=end)
+    first, last = _started_last(start, nodes), _started_last(end, nodes)
+    return (
+        first[0] if first is not None and start < first[1] < end else start,
+        last[0] if last is not None and start < last[0] and end < last[1] else end,
+    )
 
 
-def _holding(at: int, nodes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Nodes that hold a point inside them. Only nested nodes can hold it beside the last one, so the walk back is short."""
-    found = []
-    i = bisect_right(nodes, (at, -1)) - 1
-    steps = 0
-    while i >= 0 and steps < 64:
-        if nodes[i][0] < at < nodes[i][1]:
-            found.append(nodes[i])
-        i, steps = i - 1, steps + 1
-    return found
+def _started_last(at: int, nodes: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """The last node that started before a point."""
+    i = bisect_left(nodes, (at, -1)) - 1
+    return nodes[i] if i >= 0 else None
 
 
 def _nodes(text: bytes, threads: set[Thread]) -> dict[Thread, list[tuple[int, int]]]:

@@ -72,6 +72,8 @@ def _memory(document: Document) -> Card | None:
     known = {c: highest.get(c) or 0 for c in CATEGORIES}
     most = max(known, key=lambda c: known[c])
     detail = f"rank {highest.get('rank')}; {_ratio(known[most], peak)} of it {'of unknown owner' if most == 'unknown_bytes' else fmt.label(most)}"
+    theory = (metric(document, "memory").get("summary") or {}).get("activation_theory_bytes")
+    detail += "" if theory is None else f"; {fmt.size(theory)} of activations in theory, {fmt.size(highest.get('activation_bytes'))} measured"
     return Card("Peak memory", fmt.size(peak), detail)
 
 
@@ -79,9 +81,12 @@ def _recompute(document: Document) -> Card | None:
     if not _available(document, "recompute"):
         return None
     s = metric(document, "recompute").get("summary") or {}
-    ratio = s.get("overhead_of_step_compute_ratio")
-    detail = f"on top of forward + backward ({fmt.clean(s.get('mode') or 'mode unknown')}); {fmt.duration(s.get('recompute_ns'))}"
-    return Card("Recomputation", fmt.percent(ratio), detail)
+    if s.get("mode") == "none":
+        return None
+    theory = s.get("theory_overhead_of_step_compute_ratio")
+    detail = f"on top of forward + backward ({fmt.clean(s.get('declared_mode') or s.get('mode') or 'mode unknown')}); {fmt.duration(s.get('recompute_ns'))}"
+    detail += "" if theory is None else f"; {fmt.percent(theory)} in theory"
+    return Card("Recomputation", fmt.percent(s.get("overhead_of_step_compute_ratio")), detail)
 
 
 def _ratio(part: float | None, whole: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,15 @@ from typing import Any
 from tracekit.report import format as fmt
 from tracekit.report.headline import headline
 from tracekit.report.parts import Grid
-from tracekit.report.rows import mean, metric, of_steps, steady_steps, table
+from tracekit.report.rows import mean, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.collectives import per_step
 from tracekit.report.sections.common import emulated
-from tracekit.report.sections.memory import peaks
 
 Document = Mapping[str, Any]
 
 #: In a cell, where a run has no such thing at all: no pipeline, nothing recomputed.
 NONE = "–"
+_LAYER = re.compile(r"\.\d+(\.|$)")
 
 
 @dataclass(frozen=True)
@@ -65,28 +66,25 @@ def _time(runs: Sequence[Compared]) -> Grid:
 def _communication(runs: Sequence[Compared]) -> Grid:
     rows = []
     for r in runs:
-        if not metric(r.document, "collectives").get("available"):
+        found = metric(r.document, "collectives")
+        summary = found.get("summary") or {}
+        if not found.get("available"):
             continue
-        found, per = per_step(tuple(table(r.document, "collectives", "by_layer")), steady_steps(r.document), ["kind", "layer", "direction"])
-        layers = [x for x in found if x.get("layer") is not None]
-        count = len({_layer(x["layer"]) for x in layers if _layer(x["layer"]) is not None})
-        for kind in dict.fromkeys(x["kind"] for x in layers):
-            of = [x for x in layers if x["kind"] == kind and _layer(x["layer"]) is not None]
-            if of and count and per == "per step":
-                microbatches = _microbatches(r.document)
-                each = sum(x["count"] or 0 for x in of) / count / microbatches if microbatches else None
-                ways = " + ".join(f"{_digits(sum(x['count'] or 0 for x in of if x['direction'] == d) / count / microbatches)} {fmt.clean(d)}" for d in dict.fromkeys(x["direction"] for x in of)) if microbatches else ""
-                rows.append((r.name, fmt.clean(kind), fmt.UNKNOWN if each is None else _digits(each), ways, *_costs(of)))
-    header = ("run", "kind", "per layer and microbatch", "of which", "bytes per step", "waiting", "transfer")
-    return Grid("Collectives inside the layers", header, tuple(rows), (False, False, True, False, True, True, True))
+        costs, per = per_step(tuple(table(r.document, "collectives", "by_layer")), steady_steps(r.document), ["kind", "layer"])
+        for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+            counts = {d: summary.get(f"tp_{kind}_{d}_per_layer_microbatch") for d in ("forward", "backward")}
+            of = [x for x in costs if x["kind"] == kind and _LAYER.search(str(x["layer"]))]
+            if any(counts.values()) and of:
+                each = total(counts.values())
+                ways = " + ".join(f"{fmt.scalar('', n)} {d}" for d, n in counts.items())
+                rows.append((r.name, kind, fmt.scalar("", each), ways, *_costs(of if per == "per step" else [])))
+    header = ("run", "kind", "per layer and microbatch", "of which", "bytes per step, all groups", "waiting", "transfer")
+    return Grid("Tensor-parallel collectives inside the layers", header, tuple(rows), (False, False, True, False, True, True, True))
 
 
 def _costs(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
-    def add(column: str) -> float | None:
-        values = [r.get(column) for r in rows]
-        return None if any(v is None for v in values) else sum(v for v in values if v is not None)
-
-    return fmt.size(add("nbytes")), fmt.duration(add("wait_ns")), fmt.duration(add("transfer_ns"))
+    sums = {c: total(r.get(c) for r in rows) for c in ("nbytes", "wait_ns", "transfer_ns")}
+    return fmt.size(sums["nbytes"]), fmt.duration(sums["wait_ns"]), fmt.duration(sums["transfer_ns"])
 
 
 def _memory(runs: Sequence[Compared]) -> Grid:
@@ -94,22 +92,23 @@ def _memory(runs: Sequence[Compared]) -> Grid:
     for r in runs:
         again = metric(r.document, "recompute")
         s = again.get("summary") or {}
-        top = max(peaks(r.document), key=lambda x: x.get("allocated_peak_bytes") or 0, default={})
         memory = metric(r.document, "memory").get("summary") or {}
-        done = bool(again.get("available")) and s.get("recompute_ns") != 0
+        mode = s.get("mode")
+        done = bool(again.get("available")) and mode != "none"
         rows.append(
             (
                 r.name,
-                fmt.size(top.get("allocated_peak_bytes")),
-                fmt.size(top.get("activation_bytes")),
-                fmt.size(memory.get("closed_form_activation_bytes")),
-                fmt.clean((r.document.get("run") or {}).get("config", {}).get("recompute") or s.get("mode") or NONE),
+                fmt.size(memory.get("allocated_peak_bytes")),
+                fmt.size(memory.get("activation_bytes")),
+                fmt.size(memory.get("activation_theory_bytes")),
+                fmt.clean(s.get("declared_mode") or mode or fmt.UNKNOWN),
                 fmt.percent(s.get("overhead_of_step_compute_ratio")) if done else NONE,
-                fmt.percent(s.get("closed_form_overhead_of_step_compute_ratio")) if done else NONE,
+                fmt.percent(s.get("theory_overhead_of_step_compute_ratio")) if done else NONE,
+                fmt.size(s.get("activation_saved_bytes")) if done else NONE,
             )
         )
-    header = ("run", "memory peak", "activations at it", "activations, closed form", "recompute", "overhead, measured", "overhead, closed form")
-    return Grid("Memory and recomputation (fullest rank)", header, tuple(rows), (False, True, True, True, False, True, True))
+    header = ("run", "memory peak", "activations at it", "activations, closed form", "recompute", "overhead of compute", "overhead, theory", "activations saved")
+    return Grid("Memory and recomputation (fullest rank)", header, tuple(rows), (False, True, True, True, False, True, True, True))
 
 
 def step_ns(document: Document) -> float | None:
@@ -130,18 +129,3 @@ def _ranks(document: Document) -> str:
     run = document.get("run") or {}
     mesh = " × ".join(f"{fmt.clean(k)} {v}" for k, v in (run.get("mesh") or {}).items() if v != 1)
     return f"{len(run.get('ranks') or ())}" + (f" ({mesh})" if mesh else "")
-
-
-def _microbatches(document: Document) -> int | None:
-    found = ((document.get("run") or {}).get("config") or {}).get("training", {}).get("microbatches")
-    return found if isinstance(found, int) and found > 0 else None
-
-
-def _layer(layer: object) -> str | None:
-    """``layers.3`` of ``layers.3.attention``; None for what stands outside the layers."""
-    parts = str(layer).split(".")
-    return ".".join(parts[:2]) if len(parts) > 1 and parts[1].isdigit() else None
-
-
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"

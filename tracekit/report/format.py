@@ -133,25 +133,29 @@ def ranks(numbers: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
 
 
+#: Parts of the step budget that are the work itself, in the order of a step; all others are cost or loss.
+WORK = ("forward", "backward", "optimizer", "other_compute", "compute")
+
+
 def part(name: object, axis: object = None) -> str:
     """A part of the step budget in words.
 
-    >>> part("exposed_wait", "tp"), part("bubble", "pp"), part("host_gap")
-    ('waiting in tp communication', 'pipeline bubble', 'host gap')
+    >>> part("comm_wait", "tp"), part("comm_wait", "pp"), part("other_compute")
+    ('waiting in tp communication', 'waiting to receive (bubble)', 'other compute')
     """
     raw = str(name)
     where = f"{clean(axis)} communication" if axis else "communication"
-    if raw == "bubble":
-        return "pipeline bubble"
-    if raw == "recompute":
-        return "recomputation"
-    if "wait" in raw:
-        return f"waiting in {where}"
-    if "transfer" in raw:
-        return f"moving bytes in {where}"
-    if raw in ("exposed", "exposed_comm", "exposed_collective", "exposed_communication"):
-        return f"exposed {where}"
-    return f"{label(raw)} ({clean(axis)})" if axis else label(raw)
+    if raw == "comm_wait" and axis == "pp":
+        return "waiting to receive (bubble)"
+    words = {
+        "recompute": "recomputation",
+        "comm_wait": f"waiting in {where}",
+        "comm_transfer": f"moving bytes in {where}",
+        "comm_unsplit": f"exposed {where}",
+        "exposed_comm": f"exposed {where}",
+        "copies": "exposed copies",
+    }
+    return words.get(raw) or (f"{label(raw)} ({clean(axis)})" if axis else label(raw))
 
 
 def _number(value: Any) -> bool:

@@ -42,7 +42,7 @@ def text(s: Story) -> str:
     for section in s.sections:
         lines += _section(section)
     if s.unavailable:
-        lines += ["## Unknown, and why", "", *(f"- **{escape(title)}**: {escape(reason)}" for _, title, reason in s.unavailable), ""]
+        lines += ["## Not available, and why", "", *(f"- **{escape(title)}**: {escape(reason)}" for _, title, reason in s.unavailable), ""]
     return "\n".join(lines)
 
 
@@ -55,7 +55,7 @@ def table(g: Grid) -> list[str]:
 
 
 def _section(s: Section) -> list[str]:
-    lines = [f"## {escape(s.title)}", "", f"{escape(s.definition)} *{escape(s.obtained)}.*", ""]
+    lines = [f"## {escape(s.title)}", "", *([f"**{escape(s.question)}**", ""] if s.question else []), f"{escape(s.definition)} *{escape(s.obtained)}.*", ""]
     if s.facts:
         lines += ["| | |", "|:--|:--|", *(f"| {escape(k)} | {escape(v)} |" for k, v in s.facts), ""]
     for g in s.grids:

@@ -56,6 +56,7 @@ class Section:
 
     Attributes:
         name: the metric.
+        question: the question it answers.
         definition: one line.
         full_definition: all of it, with its source.
         tags: how the numbers came about: measured, derived, inferred, emulated.
@@ -67,6 +68,7 @@ class Section:
 
     name: str
     title: str
+    question: str
     definition: str
     full_definition: str
     tags: tuple[str, ...]
@@ -78,7 +80,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Story:
-    """A whole report: health first, then one sentence, then numbers, then the sections, last what is unknown and why."""
+    """A whole report: health first, then one sentence, then numbers, then the sections, last what is not available and why."""
 
     title: str
     version: str

@@ -33,7 +33,7 @@ def text(s: Story) -> str:
     for section in s.sections:
         lines += ["", *_section(section)]
     if s.unavailable:
-        lines += ["", "Unknown, and why", "----------------"]
+        lines += ["", "Not available, and why", "-----------------------"]
         for _, title, reason in s.unavailable:
             lines += _wrap(f"{title}: {reason}", "  ")
     return "\n".join(lines) + "\n"
@@ -49,7 +49,7 @@ def table(g: Grid) -> list[str]:
 
 def _section(s: Section) -> list[str]:
     head = f"{s.title} [{', '.join(s.tags)}]"
-    lines = [head, "-" * len(head), *_wrap(s.definition), *_wrap(f"{s.obtained}.")]
+    lines = [head, "-" * len(head), *_wrap(s.question), *_wrap(s.definition), *_wrap(f"{s.obtained}.")]
     width = max((len(k) for k, _ in s.facts), default=0)
     lines += [f"  {k:<{width}}  {v}" for k, v in s.facts]
     for g in s.grids:

@@ -24,7 +24,10 @@ def story(document: Mapping[str, Any]) -> Story:
     """
     metrics = document.get("metrics") or {}
     names = [n for n in SECTIONS if n in metrics] + [n for n in metrics if n not in SECTIONS]
-    shown = [n for n in names if metrics[n].get("available")]
+    absent = {n: fmt.clean(metrics[n].get("reason") or "no reason was given", 400) for n in names if not metrics[n].get("available")}
+    if "recompute" in metrics and (metrics["recompute"].get("summary") or {}).get("mode") == "none":
+        absent["recompute"] = "nothing was recomputed in these steps"
+    shown = [n for n in names if n not in absent]
     head, advice = headline(document)
     return Story(
         title=_title(document),
@@ -36,11 +39,7 @@ def story(document: Mapping[str, Any]) -> Story:
         run=_run(document),
         cards=cards(document),
         sections=tuple(SECTIONS[n](document) if n in SECTIONS else other(document, n) for n in shown),
-        unavailable=tuple(
-            (n, fmt.clean(metrics[n].get("title") or fmt.label(n).capitalize()), fmt.clean(metrics[n].get("reason") or "no reason was given", 400))
-            for n in names
-            if not metrics[n].get("available")
-        ),
+        unavailable=tuple((n, fmt.clean(metrics[n].get("title") or fmt.label(n).capitalize()), reason) for n, reason in absent.items()),
         emulated=emulated(document),
     )
 

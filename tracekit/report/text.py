@@ -43,7 +43,7 @@ def group(s: Story) -> Group:
     parts.append(Columns([_card(c) for c in s.cards], equal=True, expand=False))
     parts += [_section(section) for section in s.sections]
     if s.unavailable:
-        parts.append(Text("\nUnknown, and why", style="bold"))
+        parts.append(Text("\nNot available, and why", style="bold"))
         parts += [Text.assemble((f"  {title}: ", "yellow"), reason) for _, title, reason in s.unavailable]
     return Group(*parts)
 
@@ -65,6 +65,7 @@ def _card(c: Card) -> Panel:
 def _section(s: Section) -> Group:
     parts: list[RenderableType] = [
         Text.assemble((f"\n{s.title}", "bold"), (f"  {' · '.join(s.tags)}", "yellow" if "emulated" in s.tags else "dim")),
+        Text(s.question),
         Text(f"{s.definition}\n{s.obtained}.", style="dim"),
     ]
     if s.facts:

@@ -97,6 +97,7 @@ def recognise(orders: Mapping[int, Sequence[Action]], ranks: int | None = None) 
     '1f1b'
     """
     p = max(ranks or 0, len(orders))
+    orders = {rank: _with_empty_input_gradients(order) for rank, order in orders.items()}
     owned = {rank: tuple(sorted({a.stage for a in order})) for rank, order in orders.items()}
     degrees = {len(stages) for stages in owned.values()}
     counts = {len({a.microbatch for a in order}) for order in orders.values()}
@@ -112,6 +113,17 @@ def recognise(orders: Mapping[int, Sequence[Action]], ranks: int | None = None) 
     if not fits or (len(fits) > 1 and len(orders) < p):
         return known
     return Schedule(fits[0], p, p * v, v, m, placement)
+
+
+def _with_empty_input_gradients(order: Sequence[Action]) -> list[Action]:
+    """The order with the I that the first stage does not do: it has no input gradient, and its W is the whole backward."""
+    split = {(a.stage, a.microbatch) for a in order if a.action == "I"}
+    out: list[Action] = []
+    for a in order:
+        if a.action == "W" and a.stage == 0 and (a.stage, a.microbatch) not in split:
+            out.append(a._replace(action="I"))
+        out.append(a)
+    return out
 
 
 def _placement(owned: Sequence[tuple[int, ...]], p: int, v: int | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.report import format as fmt
 from tracekit.report.parts import Section, grid
-from tracekit.report.rows import Row, group, mean_rows, of_steps, steady_steps, table, total
+from tracekit.report.rows import Row, group, of_steps, steady_steps, table, total
 from tracekit.report.sections.common import section
 
 
@@ -17,7 +17,7 @@ def mean_parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     A rank and step without a row of a part spent nothing in it: the parts add up to the step.
     """
     rows = of_steps(table(document, "budget", "ranks"), steady_steps(document))
-    steps = len(group(rows, ["rank", "step"]))
+    steps = len(group(rows, ["rank", "capture", "device", "step"]))
     sums = [{"part": p, "axis": a, "duration_ns": _divide(total(r.get("duration_ns") for r in of), steps)} for (p, a), of in group(rows, ["part", "axis"]).items()]
     return [r for r in sums if r["duration_ns"] != 0]
 
@@ -35,20 +35,21 @@ def budget(document: Mapping[str, Any]) -> Section:
     per_rank = _per_rank(rows, parts)
     if len(per_rank) > 1:
         columns = ["rank", *dict.fromkeys(k for r in per_rank for k in r if k != "rank")]
-        grids = (*grids, grid("Per rank", per_rank, columns, limit=16, left_out=", those with the most time outside compute"))
+        grids = (*grids, grid("Per rank", per_rank, columns, limit=16, left_out=", those with the least compute first"))
     return section(document, "budget", "derived: an exact division of each rank's measured step, its parts add up to the step", ("derived",), grids=grids)
 
 
 def _per_rank(rows: list[Row], parts: list[dict[str, Any]]) -> list[Row]:
-    means = mean_rows(rows, ["rank", "part", "axis"], ["duration_ns"])
-    known = {(p["part"], p["axis"]) for p in parts}
-    out: list[Row] = []
-    for (rank,), of in group(means, ["rank"]).items():
-        named = {fmt.part(r["part"], r["axis"]) + "_ns": r["duration_ns"] for r in of if (r["part"], r["axis"]) in known}
-        out.append({"rank": rank, **named, "step_ns": total(r["duration_ns"] for r in of)})
-    if len(out) <= 16:
-        return out
-    return sorted(out, key=lambda r: r.get("compute_ns") or 0)
+    """One row per rank, a column per part of the account; of many ranks those that work the least stand first."""
+    known = sorted(((p["part"], p["axis"]) for p in parts), key=lambda p: (p[0] not in fmt.WORK, str(p)))
+    out: list[tuple[float, Row]] = []
+    for (rank,), of in group(rows, ["rank"]).items():
+        accounts = len(group(of, ["capture", "device", "step"]))
+        sums = {key: total(r.get("duration_ns") for r in members) for key, members in group(of, ["part", "axis"]).items()}
+        named = {fmt.part(*key) + "_ns": _divide(sums.get(key, 0), accounts) for key in known}
+        work = total(v for (part, _), v in sums.items() if part in fmt.WORK) or 0
+        out.append((work / accounts, {"rank": rank, **named, "step_ns": _divide(total(sums.values()), accounts)}))
+    return [row for _, row in (out if len(out) <= 16 else sorted(out, key=lambda pair: pair[0]))]
 
 
 def _divide(a: float | None, b: float | None) -> float | None:

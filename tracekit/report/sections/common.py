@@ -33,6 +33,7 @@ def section(
     return Section(
         name=name,
         title=fmt.clean(found.get("title") or fmt.label(name).capitalize()),
+        question=fmt.clean(found.get("question") or "", 300),
         definition=first_sentence(full),
         full_definition=full,
         tags=(*tags, "emulated") if slept else tags,
@@ -49,11 +50,11 @@ def sentence(text: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence, or its first part up to a semicolon, on one line.
+    """The first sentence, on one line.
 
     >>> first_sentence("Busy is the\\n union of work. Source: nobody.")
     'Busy is the union of work.'
     """
     line = " ".join(text.split())
-    m = re.match(r"(.+?)(?:(?<!e\.g)(?<!i\.e)\.(?= |$)|;)", line)
-    return fmt.clean(f"{m[1]}." if m else line, 400)
+    m = re.match(r".+?(?<!e\.g)(?<!i\.e)\.(?= |$)", line)
+    return fmt.clean(m[0] if m else line, 400)

@@ -33,6 +33,10 @@ def memory(document: Mapping[str, Any]) -> Section:
         of = [r for r in table(document, "memory", "by_layer") if r.get("rank") == fullest.get("rank") and r.get("step") == fullest.get("step")]
         columns = ["layer", *[c for c in dict.fromkeys(k for r in of for k in r) if c.endswith("_bytes")]]
         grids.append(grid(f"Activations alive at the peak of rank {fullest.get('rank')}", of, columns))
-    summary = metric(document, "memory").get("summary") or {}
+    theory = table(document, "memory", "theory")
+    columns = list(dict.fromkeys(k for r in theory for k in r if k.endswith("_bytes") or k == "in_flight_microbatches"))
+    grids.append(grid("Beside the closed form, per rank", theory, ["rank", *sorted(columns, key=lambda c: c.replace("_theory", "~"))], limit=16))
+    whole = metric(document, "memory").get("summary") or {}
+    summary = {k: v for k, v in whole.items() if k not in CATEGORIES or k == "activation_bytes"}
     obtained = "measured: the allocator's events and the blocks that stood before the recording; the categories, unknown among them, sum to the peak exactly"
-    return section(document, "memory", obtained, ("measured",), facts(summary, ("allocated_peak_bytes",)), tuple(grids))
+    return section(document, "memory", obtained, ("measured",), facts(summary, ("allocated_peak_bytes", "rank", "activation_bytes", "activation_theory_bytes")), tuple(grids))

@@ -9,6 +9,10 @@ from tracekit.report.parts import Section, facts, grid
 from tracekit.report.rows import mean_rows, metric, of_steps, steady_steps, table
 from tracekit.report.sections.common import section
 
+FIRST = [
+    "mode", "recompute_ns", "overhead_of_step_compute_ratio", "theory_overhead_of_step_compute_ratio", "overhead_of_backward_ratio",
+    "reissued_collective_ns", "activation_saved_bytes",
+]  # fmt: skip
 VALUES = ["forward_ns", "backward_ns", "recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio"]
 
 
@@ -25,4 +29,4 @@ def recompute(document: Mapping[str, Any]) -> Section:
         grid("Per layer, mean over ranks and steps", by_layer, ["layer", *values]),
     )
     summary = metric(document, "recompute").get("summary") or {}
-    return section(document, "recompute", "measured: forward operators that ran again inside the backward", ("measured",), facts(summary, ("mode", "recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio", "reissued_collective_ns")), grids)
+    return section(document, "recompute", "measured: forward operators that ran again inside the backward", ("measured",), facts(summary, FIRST), grids)

@@ -4,7 +4,17 @@
   var narrow = window.innerWidth < 640;
   document.querySelectorAll("[data-figure]").forEach(function (node) {
     var fig = JSON.parse(document.getElementById(node.dataset.figure).textContent);
-    if (narrow) { fig.layout.font.size = 11; }
+    if (narrow) {
+      fig.layout.font.size = 11;
+      fig.layout.legend = Object.assign({}, fig.layout.legend, { font: { size: 10 } });
+      var names = fig.data.map(function (trace) { return (trace.name || "").length; });
+      var widest = Math.max.apply(null, names);
+      var lines = function (width, letter) { return Math.ceil(names.length / Math.max(1, Math.floor(width / (letter * widest + 46)))); };
+      if (fig.layout.showlegend) {
+        fig.layout.height += 17 * (lines(node.clientWidth - 20, 5.4) - lines(900, 6.6));
+        node.style.minHeight = fig.layout.height + "px";
+      }
+    }
     Plotly.newPlot(node, fig.data, fig.layout, options);
   });
   window.addEventListener("beforeprint", function () {

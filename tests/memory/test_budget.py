@@ -1,0 +1,101 @@
+"""Does every ns of a step stand in the account exactly once?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import kernel, launch, passed, span
+from tracekit import schema
+from tracekit.facts.busy import busy
+from tracekit.facts.parts import parts
+from tracekit.facts.steps import steps
+from tracekit.facts.calls import calls
+from tracekit.job.assemble import build
+from tracekit.job.base import Job
+from tracekit.metrics.budget import METRIC
+from tracekit.trace import RankFacts, RankMeta, RankTrace
+
+GROUP = {"Collective name": "allreduce", "Process Group Name": "1", "Process Group Description": "mesh_tp", "Process Group Ranks": "[0, 1]", "Group size": 2}
+
+
+def device_step(*work: tuple[str, float, float], seq: bool = True) -> list[dict[str, Any]]:
+    """A step of 100 µs whose kernels are launched at its beginning: name, start, end; ``nccl…`` is communication."""
+    events = [span("ProfilerStep#1", 0, 100)]
+    for i, (name, start, end) in enumerate(work):
+        marks = {**GROUP, "Seq": i, "dtype": "Float", "In msg nelems": 8, "Out msg nelems": 8} if "AllReduce" in name else {}
+        events += [launch(i * 0.1, i * 0.1 + 0.05, i + 1), kernel(name, start, end, i + 1, stream=7 + i, **marks)]
+    return events
+
+
+def facts(trace: RankTrace, rank: int = 0) -> RankFacts:
+    tables: dict[str, Any] = {}
+    for fact in (steps, busy, calls, parts):
+        tables.update(fact(trace))
+    return RankFacts(RankMeta(rank=rank, device_type="gpu"), tables)
+
+
+def account(job: Job, rank: int = 0) -> dict[tuple[str, str | None], int]:
+    rows = METRIC.compute(job).tables["ranks"]
+    rows = rows[rows["rank"].eq(rank)]
+    return {(p, a): d for p, a, d in zip(rows["part"], rows["axis"].where(rows["axis"].notna(), None), rows["duration_ns"], strict=True)}
+
+
+def test_waiting_and_moving_bytes_are_told_apart_with_both_ranks() -> None:
+    mine = device_step(("gemm", 10, 30), ("ncclDevKernel_AllReduce", 20, 60))
+    late = device_step(("gemm", 10, 45), ("ncclDevKernel_AllReduce", 50, 60))
+    job = build({(r, 0): facts(passed(events, rank=r, world=2), r) for r, events in enumerate((mine, late))})
+    assert account(job) == {("other_compute", None): 20_000, ("comm_wait", "tp"): 20_000, ("comm_transfer", "tp"): 10_000, ("idle", None): 50_000}
+    assert account(job, 1) == {("other_compute", None): 35_000, ("comm_transfer", "tp"): 10_000, ("idle", None): 55_000}
+
+
+def test_with_one_rank_alone_the_split_is_unknown_not_zero() -> None:
+    job = build({(0, 0): facts(passed(device_step(("gemm", 10, 30), ("ncclDevKernel_AllReduce", 20, 60)), world=2))})
+    got = account(job)
+    assert got["comm_unsplit", "tp"] == 30_000
+    assert not {p for p, _ in got} & {"comm_wait", "comm_transfer"}
+    assert any("comm_unsplit" in note for note in METRIC.compute(job).notes)
+
+
+def test_an_exposed_ns_under_two_calls_goes_to_the_collective() -> None:
+    trace = passed(device_step(("ncclDevKernel_SendRecv", 10, 50), ("ncclDevKernel_AllReduce", 30, 40)))
+    table = parts(trace)["exposed"]
+    schema.validate(table, schema.EXPOSED)
+    assert sorted(table[["start_ns", "end_ns", "kind"]].values.tolist()) == [
+        [10_000, 30_000, "send_recv"],
+        [30_000, 40_000, "all_reduce"],
+        [40_000, 50_000, "send_recv"],
+    ]
+
+
+def test_a_call_cut_into_many_pieces_keeps_its_exposed_time() -> None:
+    work = [("ncclDevKernel_AllReduce", 0.0, 90.0), *(("gemm", 2.0 * i, 2.0 * i + 1) for i in range(40))]
+    table = parts(passed(device_step(*work)))["exposed"]
+    assert len(table) <= 16
+    assert table["exposed_ns"].sum() == 50_000
+
+
+TIMES = st.tuples(st.integers(0, 80), st.integers(1, 20)).map(lambda t: (float(t[0]), float(sum(t))))
+NAMES = st.sampled_from(["gemm", "relu", "ncclDevKernel_AllReduce", "ncclDevKernel_SendRecv", "Memcpy HtoD"])
+
+
+@given(st.lists(st.tuples(NAMES, TIMES), min_size=1, max_size=8))
+def test_the_parts_sum_to_the_step(work: list[tuple[str, tuple[float, float]]]) -> None:
+    trace = passed(device_step(*((name, *times) for name, times in work)))
+    job = build({(0, 0): facts(trace)})
+    got = account(job)
+    assert sum(got.values()) == job.table("busy").query("step == 1")["span_ns"].iloc[0]
+    # the same by counting µs one by one
+    compute, comm = np.zeros(200, bool), np.zeros(200, bool)
+    for name, (start, end) in work:
+        (comm if name.startswith("nccl") else compute)[int(start) : int(end)] |= not name.startswith("Memcpy")
+    assert sum(d for (p, _), d in got.items() if p.startswith("comm")) == 1000 * int((comm & ~compute).sum())
+    assert got.get(("other_compute", None), 0) == 1000 * int(compute.sum())
+
+
+def test_no_device_work_is_unavailable_with_a_reason() -> None:
+    got = METRIC.compute(build({(0, 0): facts(passed([span("ProfilerStep#1", 0, 100)]))}))
+    assert not got.available and got.reason

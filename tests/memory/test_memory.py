@@ -1,0 +1,156 @@
+"""Are peaks, their parts and their baseline right?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import backward, forward, memory, passed, span
+from tracekit import schema
+from tracekit.facts.memory import memory as memory_fact
+from tracekit.trace import RankTrace
+
+CPU = [
+    span("ProfilerStep#1", 0, 100),
+    span("layers.0.forward", 10, 20),
+    forward("aten::mm", 11, 14, 1),
+    backward("MmBackward0", 40, 60, 1),
+    memory(12, 100, 100, 1),
+    memory(13, 30, 130, 2),
+    memory(14, -30, 100, 2),
+    memory(45, 40, 140, 3),
+    memory(50, -100, 40, 1),
+    span("Optimizer.step#AdamW.step", 70, 80),
+]
+
+
+def with_baseline(events: list[dict[str, Any]], *blocks: dict[str, Any]) -> RankTrace:
+    trace = passed(events)
+    return replace(trace, meta=replace(trace.meta, memory_baseline=blocks))
+
+
+def peak(trace: RankTrace, step: int | None = None) -> dict[str, Any]:
+    table = memory_fact(trace)["memory_peaks"]
+    schema.validate(table, schema.MEMORY_PEAKS)
+    row = table[table["step"].isna() if step is None else table["step"].eq(step).fillna(False)].iloc[0]
+    return {k.removesuffix("_bytes"): None if pd.isna(v) else v for k, v in row.items()}
+
+
+def test_without_a_baseline_a_cpu_peak_is_relative_and_says_so() -> None:
+    got = peak(passed(CPU), 1)
+    assert (got["allocated_peak"], got["allocated_peak_ts_ns"], got["baseline_source"]) == (140, 45_000, "none")
+    assert (got["parameter"], got["optimizer_state"], got["reserved_peak"]) == (None, None, None)
+    assert (got["activation"], got["gradient"], got["temporary"], got["unknown"]) == (100, 40, 0, 0)
+
+
+def test_a_baseline_is_added_on_a_cpu_and_named() -> None:
+    got = peak(with_baseline(CPU, {"addr": 900, "bytes": 1000, "category": "parameter"}, {"addr": 9000, "bytes": 5, "category": "unknown"}), 1)
+    assert (got["allocated_peak"], got["parameter"], got["unknown"], got["baseline_source"]) == (1145, 1000, 5, "recorder")
+    assert got["optimizer_state"] == 0  # the recorder would have seen any
+
+
+def test_an_old_block_is_gone_once_its_memory_is_used_again() -> None:
+    got = peak(with_baseline(CPU, {"addr": 0, "bytes": 2, "category": "gradient"}), 1)
+    assert (got["allocated_peak"], got["gradient"]) == (140, 40)  # address 1 was handed out again: the old gradient was freed unseen
+
+
+def test_an_old_gradient_is_gone_after_zero_grad_when_gradients_come_anew() -> None:
+    zero = span("Optimizer.zero_grad#AdamW.zero_grad", 1, 5)
+    old = {"addr": 900, "bytes": 40, "category": "gradient"}
+    assert peak(with_baseline([*CPU, zero], old), 1)["allocated_peak"] == 140
+    assert peak(with_baseline(CPU, old), 1)["allocated_peak"] == 180
+
+
+def test_the_recorder_names_a_block_that_no_rule_knows() -> None:
+    events = [*CPU, memory(90, 500, 540, 8)]
+    seen = {"addr": 8, "bytes": 500, "category": "optimizer_state", "when": "later"}
+    assert peak(passed(events), 1)["unknown"] == 500
+    got = peak(with_baseline(events, seen), 1)
+    assert (got["optimizer_state"], got["unknown"], got["gradient"]) == (500, 0, 40)
+
+
+def on_gpu(events: list[dict[str, Any]]) -> RankTrace:
+    trace = passed(events)
+    return replace(trace, meta=replace(trace.meta, device_type="gpu"))
+
+
+def gpu(at: float, nbytes: int, total: int, addr: int) -> dict[str, Any]:
+    return memory(at, nbytes, total, addr, device_type=1)
+
+
+def test_on_a_gpu_totals_are_absolute_and_what_stood_before_is_unknown() -> None:
+    got = peak(on_gpu([*CPU[:4], gpu(12, 100, 5100, 1), gpu(50, -100, 5000, 1), memory(13, 9999, 9999, 3)]), 1)
+    assert (got["allocated_peak"], got["activation"], got["unknown"], got["baseline_source"]) == (5100, 100, 5000, "totals")
+    assert (got["parameter"], got["optimizer_state"], got["reserved_peak"]) == (None, None, 0)
+
+
+def test_parts_larger_than_the_peak_are_not_believed() -> None:
+    got = peak(on_gpu([*CPU[:4], gpu(12, 100, 100, 1), gpu(13, 100, 110, 2), gpu(50, -100, 10, 1), gpu(51, -100, 0, 2)]), 1)
+    assert (got["allocated_peak"], got["unknown"], got["activation"], got["gradient"]) == (110, 110, None, None)
+
+
+def test_a_step_without_events_keeps_the_level_it_began_with() -> None:
+    got = peak(passed([*CPU, span("ProfilerStep#2", 100, 200)]), 2)
+    assert (got["allocated_peak"], got["allocated_peak_ts_ns"]) == (40, 100_000)
+
+
+def test_layers_sum_to_the_activations() -> None:
+    tables = memory_fact(passed(CPU))
+    one = tables["memory_layers"].query("step == 1")
+    assert one[["layer", "layer_index", "activation_bytes"]].values.tolist() == [["layers.0", 0, 100]]
+    assert tables["memory_curve"][["ts_ns", "allocated_bytes", "phase"]].values.tolist() == [
+        [12_000, 100, "forward"],
+        [13_000, 130, "forward"],
+        [14_000, 100, None],
+        [45_000, 140, "backward"],
+        [50_000, 40, "backward"],
+    ]
+
+
+def test_no_memory_events_give_empty_tables() -> None:
+    assert {name: len(table) for name, table in memory_fact(passed(CPU[:4])).items()} == {"memory_peaks": 0, "memory_layers": 0, "memory_curve": 0}
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 50)), min_size=1, max_size=60), st.integers(0, 100))
+def test_peak_and_sum_are_those_of_a_replay(toggles: list[tuple[int, int]], before: int) -> None:
+    """Each toggle allocates its address, or frees it where it is allocated."""
+    alive: dict[int, int] = {}
+    level, best, at, events = before, -1, 0, []
+    for i, (addr, size) in enumerate(toggles):
+        change = -alive.pop(addr) if addr in alive else size
+        if change > 0:
+            alive[addr] = change
+        level += change
+        events.append(gpu(10 + i, change, level, addr))
+        if level > best:
+            best, at = level, i
+    got = peak(on_gpu([span("ProfilerStep#1", 0, 1000), *events]))
+    assert got["allocated_peak"] == max(best, before)
+    if best > before:
+        assert got["allocated_peak_ts_ns"] == (10 + at) * 1000
+    parts = ("parameter", "gradient", "optimizer_state", "activation", "input", "temporary", "unknown")
+    assert sum(got[p] or 0 for p in parts) == got["allocated_peak"]
+
+
+def test_a_long_curve_is_thinned_but_keeps_its_extremes() -> None:
+    events, level = [], 0
+    for i in range(6000):
+        change = 1000 if i == 4321 else (-1000 if i == 4322 else (1 if i % 2 == 0 else -1))
+        addr = {4321: 77, 4322: 77}.get(i, i // 2 % 2 + 1)
+        level += change
+        events.append(gpu(10 + i, change, level, addr))
+    curve = memory_fact(on_gpu([span("ProfilerStep#1", 0, 10_000), *events]))["memory_curve"]
+    assert len(curve) <= 2000
+    assert curve["allocated_bytes"].max() == max(e["args"]["Total Allocated"] for e in events)
+    assert curve["ts_ns"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize("step", [1, None])
+def test_the_first_time_of_a_peak_counts(step: int | None) -> None:
+    twice = [*CPU[:4], memory(12, 100, 100, 1), memory(13, -100, 0, 1), memory(14, 100, 100, 1)]
+    assert peak(passed(twice), step)["allocated_peak_ts_ns"] == 12_000

@@ -1,0 +1,137 @@
+"""How is a reference run started from a shell? ``tracekit run RECIPE``"""
+
+from __future__ import annotations
+
+import importlib.util
+import json as jsonlib
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tracekit.cli.screen import meter, say
+from tracekit.errors import UsageError
+
+_DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)$")
+_UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="dense, ddp, fsdp, tp, tp-sp, cp, pp or 3d.", show_default=False)],
+    ranks: Annotated[int | None, typer.Option(help="Processes.", show_default="dense 1, pp 4, 3d 8, else 2")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory to make.", show_default="runs/RECIPE")] = None,
+    layers: Annotated[int | None, typer.Option(help="Decoder layers.", show_default="4, or 2 per pipeline rank")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Hidden size.", show_default="128; emulated: 32")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads.", show_default="4")] = None,
+    sequence: Annotated[int | None, typer.Option(help="Tokens per sequence.", show_default="64; emulated: 16")] = None,
+    vocabulary: Annotated[int | None, typer.Option(help="Rows of the embedding.", show_default="64")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout probability.", show_default="0")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float64 or bfloat16.", show_default="float32")] = None,
+    microbatch_size: Annotated[int | None, typer.Option(help="Sequences per microbatch and data-parallel rank.", show_default="4; pp, 3d: 2; emulated: 1")] = None,
+    microbatches: Annotated[int | None, typer.Option(help="Microbatches per step and data-parallel rank.", show_default="2; pp, 3d: 8")] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="10; emulated: 5")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of AdamW.", show_default="0.003")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of parameters, data and dropout.", show_default="0")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu (gloo) or cuda (NCCL).", show_default="cpu")] = None,
+    pp: Annotated[int | None, typer.Option(help="3d: pipeline ranks.", show_default="2")] = None,
+    tp: Annotated[int | None, typer.Option(help="3d: tensor-parallel ranks.", show_default="2")] = None,
+    dp: Annotated[int | None, typer.Option(help="3d: data-parallel ranks.", show_default="the rest")] = None,
+    data: Annotated[str | None, typer.Option(help="3d: ddp or fsdp.", show_default="ddp")] = None,
+    sequence_parallel: Annotated[bool | None, typer.Option("--sequence-parallel", help="3d: Megatron sequence parallelism.", show_default="off")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="pp, 3d: gpipe, 1f1b, interleaved, interleaved-zb, zbv or dualpipev.", show_default="1f1b")
+    ] = None,
+    virtual: Annotated[int | None, typer.Option(help="pp, 3d: stages per rank.", show_default="1; interleaved, zbv, dualpipev: 2")] = None,
+    recompute: Annotated[
+        str | None, typer.Option(help="none, full, selective:core_attention, selective:op or sqrt.", show_default="none")
+    ] = None,
+    emulate_compute: Annotated[
+        str | None,
+        typer.Option(
+            metavar="T",
+            help="Sleep instead of computing. One rank's layers sleep T (20ms, 0.1s) for a microbatch's forward, T for its input gradients and T "
+            "for its weight gradients, shared out evenly over the rank's layers and so over its virtual stages. Repeated forwards sleep again.",
+            show_default="off",
+        ),
+    ] = None,
+    wait: Annotated[int | None, typer.Option(help="Steps before the profiler starts.", show_default="1")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps that the profiler runs and forgets.", show_default="1")] = None,
+    active: Annotated[int | None, typer.Option(help="Steps recorded.", show_default="3")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the result document (tracekit.result/1) to stdout, and nothing else.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Train a small model that is really split over processes, and record it.
+
+    \b
+    Recipes, by what they split:
+      dense   nothing: one process
+      ddp     the batch (DistributedDataParallel)
+      fsdp    the batch, and parameters, gradients, optimizer state (fully_shard)
+      tp      every layer's matrices, attention by heads (tensor parallelism)
+      tp-sp   as tp, and norm, dropout, residual along the sequence (Megatron)
+      cp      the sequence, keys and values gathered (context parallelism)
+      pp      the layers into pipeline stages, under a --schedule
+      3d      data x pipeline x tensor
+
+    \b
+    Examples:
+      tracekit run tp --ranks 2
+      tracekit run dense --recompute full
+      tracekit run pp --ranks 4 --schedule interleaved-zb --emulate-compute 60ms
+      tracekit run 3d --ranks 8 --data fsdp --sequence-parallel
+      tracekit run tp --ranks 2 --device cuda
+    """  # noqa: D301
+    from instrumentation.config import configure
+
+    if out is None:
+        out = _free(Path("runs") / "-".join(part for part in (recipe, schedule, recompute) if part).replace(":", "-"))
+    given: dict[str, Any] = {
+        "layers": layers, "hidden": hidden, "heads": heads, "sequence": sequence, "vocabulary": vocabulary, "dropout": dropout, "dtype": dtype,
+        "microbatch_size": microbatch_size, "microbatches": microbatches, "steps": steps, "learning_rate": learning_rate, "seed": seed,
+        "device": device, "pp": pp, "tp": tp, "dp": dp, "data": data, "sequence_parallel": sequence_parallel, "schedule": schedule,
+        "virtual": virtual, "recompute": recompute, "wait": wait, "warmup": warmup, "active": active,
+        "emulate_compute_ns": None if emulate_compute is None else duration_ns(emulate_compute),
+    }  # fmt: skip
+    config = configure(recipe, ranks, out=str(out), command=shlex.join(["tracekit", *sys.argv[1:]]), **given)
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("training needs torch: pip install 'tracekit-train[recorder]'")
+    from instrumentation.launch import launch
+
+    say(f"starting {config.ranks} {'process' if config.ranks == 1 else 'processes'} in {out}; loading torch takes some seconds")
+    with meter() as progress:
+        launch([config], lambda _, step: progress(step, config.steps, f"{recipe}, steps"))
+    result = jsonlib.loads((out / "result.json").read_text(encoding="utf-8"))
+    if json:
+        typer.echo(jsonlib.dumps({**result, "directory": str(out)}, indent=1))
+        return
+    emulated = " (emulated compute: the layers slept)" if config.emulate_compute_ns else ""
+    losses = result["losses"]
+    typer.echo(f"{out}: {len(losses)} steps in {result['wall_ns'] / 1e9:.1f} s{emulated}, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    typer.echo(f"Next: tracekit analyze {shlex.quote(str(out))}")
+
+
+def duration_ns(text: str) -> int:
+    """A duration such as 20ms in nanoseconds.
+
+    Raises:
+        UsageError: it is none.
+
+    >>> duration_ns("0.5ms")
+    500000
+    """
+    match = _DURATION.match(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no duration; write a number and ns, us, ms or s, such as 20ms")
+    return round(float(match["number"]) * _UNIT_NS[match["unit"]])
+
+
+def _free(out: Path) -> Path:
+    """The path, or the first of path-2, path-3 and so on that does not exist yet."""
+    number, free = 1, out
+    while free.exists():
+        number += 1
+        free = out.with_name(f"{out.name}-{number}")
+    return free

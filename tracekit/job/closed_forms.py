@@ -1,0 +1,149 @@
+"""What do the closed forms of memory and recomputation say for this job's model, rank by rank?
+
+From the model sizes in ``run.json``; without them, or where a form does not hold (emulated compute, another kind of model),
+the columns are null. Metrics put these beside what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from tracekit import theory
+from tracekit.job.base import Job
+from tracekit.vocabulary import Axis
+
+COLUMNS = ["rank", "layers", "in_flight_microbatches", "activation_per_layer_theory_bytes", "activation_theory_bytes"]
+COLUMNS += ["activation_without_recompute_theory_bytes", "parameter_theory_bytes", "gradient_theory_bytes", "optimizer_state_theory_bytes"]
+
+
+def closed_forms(job: Job) -> pd.DataFrame:
+    """Closed forms per rank, columns ``COLUMNS``.
+
+    - layers: layers that ran on the rank (as recorded).
+    - in_flight_microbatches: layer-microbatches held at the rank's peak over its layers (``theory.in_flight_microbatches``); 1
+      without a pipeline.
+    - activation_per_layer_theory_bytes: what a layer keeps for one microbatch (``theory.activation_bytes_per_layer``).
+    - activation_theory_bytes: the rank's peak. Without recomputation, or with selective: layers x microbatches x that. With ``full``
+      and ``sqrt``: the kept inputs plus the whole activations of the layers that one checkpoint repeats. Embedding, head
+      and loss are not in it.
+    - parameter, gradient, optimizer state: ``theory.state_bytes`` of the rank's parameters; gathered copies are not in it.
+    """
+    layers = _layers(job)
+    rows = [{"rank": rank, **_activations(job, rank, layers.get(rank)), **_state(job, rank, layers.get(rank))} for rank in sorted({r for r, _ in job.ranks})]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return frame.astype({"rank": "int64", "in_flight_microbatches": "Float64", **dict.fromkeys(("layers", *COLUMNS[3:]), "Int64")})
+
+
+def recompute_mode(job: Job) -> str | None:
+    """The mode that ``run.json`` states, or None."""
+    mode = job.run.get("recompute")
+    return str(mode) if mode else None
+
+
+def _layers(job: Job) -> dict[int, int]:
+    """Numbered layers that ran on each rank."""
+    table = job.table("recompute")
+    known = table[table["layer_index"].notna()]
+    return {int(rank): int(n) for rank, n in known.groupby("rank")["layer_index"].nunique().items()}
+
+
+def _activations(job: Job, rank: int, layers: int | None) -> dict[str, Any]:
+    per_layer, whole = _per_layer(job, recompute_mode(job)), _per_layer(job, "none")
+    flight = _in_flight(job, rank)
+    out: dict[str, Any] = {"layers": layers, "in_flight_microbatches": flight, "activation_per_layer_theory_bytes": per_layer}
+    if layers is None or flight is None:
+        return out
+    if whole is not None:
+        out["activation_without_recompute_theory_bytes"] = round(layers * flight * whole)
+    mode = recompute_mode(job)
+    if mode == "sqrt" and whole is not None:
+        kept, cut = _per_layer(job, "full"), theory.sqrt_checkpoints(layers)
+        if kept is not None and cut is not None:
+            out["activation_theory_bytes"] = round(flight * cut[0] * kept) + cut[1] * whole
+    elif per_layer is not None:
+        repeated = whole if mode == "full" and whole is not None else 0
+        out["activation_theory_bytes"] = round(layers * flight * per_layer) + repeated
+    return out
+
+
+def _per_layer(job: Job, mode: str | None) -> int | None:
+    """Bytes that a layer keeps for a microbatch on a rank; None where sizes are unknown or the form does not hold."""
+    model, training = _part(job, "model"), _part(job, "training")
+    sizes = [model.get("sequence"), training.get("microbatch_size"), model.get("hidden"), model.get("heads"), model.get("dtype_bytes")]
+    if mode is None or job.emulated or job.run.get("emulate_compute_ns") or not all(isinstance(n, int) and n > 0 for n in sizes):
+        return None
+    s, b, h, a, width = (int(n) for n in sizes if n is not None)
+    if job.mesh.get(Axis.CP, 1) > 1:
+        return None
+    return theory.activation_bytes_per_layer(
+        s,
+        b,
+        h,
+        a,
+        job.mesh.get(Axis.TP, 1),
+        sequence_parallel=bool(training.get("sequence_parallel")),
+        recompute=mode,
+        flash=model.get("attention") == "flash",
+        dtype_bytes=width,
+        mask_bytes=1 if job.run.get("device") == "cuda" else width,
+        dropout=float(model.get("dropout") or 0) > 0,
+        mlp_ratio=int(model.get("mlp_ratio") or 4),
+        regather=bool(training.get("regather_sequence", False)),
+    )
+
+
+def _in_flight(job: Job, rank: int) -> float | None:
+    """Microbatches held at the peak, averaged over the rank's stages; 1 without a pipeline."""
+    pipeline = _part(job, "pipeline")
+    p = job.mesh.get(Axis.PP, 1)
+    if p <= 1:
+        return 1.0 if not pipeline else None
+    v, m = int(pipeline.get("virtual") or 1), _part(job, "training").get("microbatches")
+    at = pipeline_rank(job, rank)
+    if at is None or not m or not pipeline.get("schedule"):
+        return None
+    held = [theory.in_flight_microbatches(str(pipeline["schedule"]), at + c * p, p, int(m), v) for c in range(v)]
+    known = [n for n in held if n is not None]
+    return sum(known) / v if len(known) == v else None
+
+
+def pipeline_rank(job: Job, rank: int) -> int | None:
+    """Place of a rank along the pipeline, from ``run.json``'s mesh (row-major, last axis fastest), or None."""
+    mesh = job.run.get("mesh")
+    if not isinstance(mesh, Mapping) or Axis.PP not in mesh:
+        return None
+    inner, seen = 1, False
+    for axis, size in mesh.items():
+        seen = seen or axis == Axis.PP
+        inner *= int(size) if seen and axis != Axis.PP else 1
+    return rank // inner % int(mesh[Axis.PP])
+
+
+def _state(job: Job, rank: int, layers: int | None) -> dict[str, Any]:
+    model, training = _part(job, "model"), _part(job, "training")
+    total, hidden, count = (model.get(k) for k in ("parameters", "hidden", "layers"))
+    ratio, width = int(model.get("mlp_ratio") or 4), model.get("dtype_bytes")
+    if not (isinstance(total, int) and isinstance(hidden, int) and isinstance(count, int) and isinstance(width, int)) or layers is None:
+        return {}
+    t, p = job.mesh.get(Axis.TP, 1), job.mesh.get(Axis.PP, 1)
+    whole, split = theory.layer_parameters(hidden, 1, ratio), theory.layer_parameters(hidden, t, ratio)
+    if whole is None or split is None:
+        return {}
+    if p > 1:  # embedding and head are on the outer ranks, and how they are split is not written down
+        if pipeline_rank(job, rank) in (None, 0, p - 1) or int(_part(job, "pipeline").get("virtual") or 1) > 1:
+            return {}
+        own = layers * split
+    else:
+        own = total - count * (whole - split)
+    state = theory.state_bytes(own, str(training.get("optimizer") or ""), width, job.mesh.get(Axis.DP_SHARD, 1))
+    if state is None:
+        return {}
+    return {"parameter_theory_bytes": state.parameter, "gradient_theory_bytes": state.gradient, "optimizer_state_theory_bytes": state.optimizer_state}
+
+
+def _part(job: Job, key: str) -> Mapping[str, Any]:
+    part = job.run.get(key)
+    return part if isinstance(part, Mapping) else {}

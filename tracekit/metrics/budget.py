@@ -1,0 +1,133 @@
+"""Where did each rank's step go, as one account that adds up to the step?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit.job.base import Job
+from tracekit.metrics.base import Metric, Result, unavailable
+from tracekit.vocabulary import P2P, group_axis
+
+#: Parts in the order of an account; communication parts stand once per axis.
+PARTS = ("forward", "backward", "recompute", "optimizer", "other_compute", "comm_wait", "comm_transfer", "comm_unsplit", "copies", "idle")
+_KEY = ["rank", "capture", "device", "step"]
+_CALL = ["rank", "capture", "call_start_ns", "call_end_ns"]
+
+
+def compute(job: Job) -> Result:
+    """The account per rank, device and step, and the mean share of each part over steady steps."""
+    busy = job.table("busy")
+    windows = busy[busy["step"].notna()] if busy["step"].notna().any() else busy
+    if not len(windows) or not windows["kernels"].sum():
+        return unavailable("no device work was recorded: profile with CUDA activity, or with gloo on CPU")
+    rows = pd.concat([_compute(job, windows), _communication(job, windows), _rest(windows)], ignore_index=True)
+    rows = rows[rows["duration_ns"].ne(0)].sort_values(_KEY, kind="stable").reset_index(drop=True)
+    steady = rows[rows["step"].isin(job.steady_steps)]
+    chosen = steady if len(steady) else rows
+    span = windows[windows["step"].isin(job.steady_steps)] if len(steady) else windows
+    total = float(span["span_ns"].sum())
+    shares = chosen.groupby("part")["duration_ns"].sum()
+    summary: dict[str, Any] = {"step_ns": round(total / len(span)), "accounts": len(span)}
+    summary |= {f"{part}_ratio": float(shares.get(part, 0)) / total if total else None for part in PARTS}
+    summary["emulated_ratio"] = float(chosen["emulated_ns"].sum()) / total if total else None
+    exposed = chosen[chosen["axis"].notna() | chosen["part"].str.startswith("comm_")]
+    axes = exposed.groupby([exposed["axis"].fillna("unknown"), "part"])["duration_ns"].sum().rename("duration_ns").reset_index()
+    axes = axes.assign(of_step_ratio=axes["duration_ns"] / total if total else None)
+    return Result(summary, {"ranks": rows, "axes": axes}, notes=_notes(job, chosen))
+
+
+def _compute(job: Job, windows: pd.DataFrame) -> pd.DataFrame:
+    parts = job.table("compute_parts")
+    return parts.merge(windows[_KEY], on=_KEY, how="inner").assign(axis=None)
+
+
+def _rest(windows: pd.DataFrame) -> pd.DataFrame:
+    """Copies and idle time."""
+    both = [windows[_KEY].assign(part=part, duration_ns=windows[column]) for part, column in (("copies", "exposed_memcpy_ns"), ("idle", "idle_ns"))]
+    return pd.concat(both, ignore_index=True).assign(emulated_ns=0, axis=None)
+
+
+def _communication(job: Job, windows: pd.DataFrame) -> pd.DataFrame:
+    """Exposed communication per axis, split where the wait of the call is known."""
+    pieces = job.table("exposed").merge(windows[_KEY], on=_KEY, how="inner")
+    pieces = pieces.merge(_waits(job), on=_CALL, how="left")
+    until = pieces["call_start_ns"] + pieces["wait_ns"]
+    length = (pieces["end_ns"] - pieces["start_ns"]).astype("float64")
+    inside = (until.clip(upper=pieces["end_ns"]) - pieces["start_ns"]).clip(lower=0)
+    # a piece that is several put together has less exposed time than length: its wait is taken in proportion
+    whole = pieces["exposed_ns"].eq(pieces["end_ns"] - pieces["start_ns"])
+    scaled = (inside.astype("Float64") / length * pieces["exposed_ns"]).round().astype("Int64")
+    wait = inside.where(whole, scaled)
+    known = wait.notna()
+    axis = _axes(job, pieces)
+    frames = []
+    for part, duration in (
+        ("comm_wait", wait.fillna(0)),
+        ("comm_transfer", (pieces["exposed_ns"] - wait).where(known, 0)),
+        ("comm_unsplit", pieces["exposed_ns"].where(~known, 0)),
+    ):
+        frames.append(pieces[_KEY].assign(axis=axis, part=part, duration_ns=duration.astype("int64")))
+    rows = pd.concat(frames, ignore_index=True)
+    return rows.groupby([*_KEY, "part", "axis"], dropna=False, sort=False)["duration_ns"].sum().reset_index().assign(emulated_ns=0)
+
+
+def _waits(job: Job) -> pd.DataFrame:
+    """Wait and axis of every call by rank, capture, start and end; wait null where it is not known exactly."""
+    names = [*_CALL, "wait_ns", "call_axis"]
+    parts = []
+    if len(job.by_rank):
+        about = job.instances[["instance", "capture", "axis", "wait_is_lower_bound"]]
+        calls = job.by_rank.merge(about, on="instance", how="left")
+        wait = calls["wait_ns"].astype("Int64").mask(calls["wait_is_lower_bound"].astype(bool))
+        parts.append(_named(calls["rank"], calls["capture"], calls["start_ns"], calls["end_ns"], wait, calls["axis"]))
+    if len(job.p2p):
+        for who, side in (("src", "send"), ("dst", "recv")):
+            known = job.p2p[job.p2p[f"{side}_start_ns"].notna()]
+            parts.append(_named(known[who], known["capture"], known[f"{side}_start_ns"], known[f"{side}_end_ns"], known[f"{side}_wait_ns"], known["axis"]))
+    if not parts:
+        return pd.DataFrame({name: pd.Series(dtype="Int64") for name in names}).astype({"call_axis": object, **dict.fromkeys(_CALL, "int64")})
+    return pd.concat(parts, ignore_index=True).drop_duplicates(_CALL)
+
+
+def _named(rank: pd.Series, capture: pd.Series, start: pd.Series, end: pd.Series, wait: pd.Series, axis: pd.Series) -> pd.DataFrame:
+    frame = pd.DataFrame({"rank": rank, "capture": capture, "call_start_ns": start, "call_end_ns": end}).astype("int64")
+    return frame.assign(wait_ns=wait.astype("Int64"), call_axis=axis.astype(object))
+
+
+def _axes(job: Job, pieces: pd.DataFrame) -> np.ndarray:
+    """Mesh axis of each piece: of the matched call, of its group's ranks, of its group's description; sends without a group: pp."""
+    axis = pieces["call_axis"].astype(object)
+    by_ranks = pieces["group_ranks"].map(lambda r: job.axis_of.get(r) if isinstance(r, str) else None)
+    by_name = pieces["group_desc"].map(lambda d: group_axis(d) if isinstance(d, str) else None)
+    axis = axis.where(axis.notna(), by_ranks.astype(object))
+    axis = axis.where(axis.notna(), by_name.astype(object))
+    lone = axis.isna() & pieces["kind"].isin(list(P2P)) & (job.mesh.get("pp", 1) > 1)
+    return np.asarray(axis.where(~lone, "pp").where(axis.notna() | lone, None).to_numpy(object))
+
+
+def _notes(job: Job, rows: pd.DataFrame) -> tuple[str, ...]:
+    notes = ["Each ns counts once: compute before exposed collectives before exposed sends and receives before copies before idle."]
+    if rows["part"].eq("comm_unsplit").any():
+        notes.append("comm_unsplit is exposed communication whose waiting cannot be told from moving bytes: ranks are missing, or calls could not be matched.")
+    if len(job.p2p):
+        notes.append("On a GPU the pipeline bubble is mostly comm_wait of axis pp, for a waiting receive spins; on a CPU run some of it is idle.")
+    if job.emulated:
+        notes.append("Compute was emulated: emulated_ns says how much of a part was slept.")
+    return tuple(notes)
+
+
+METRIC = Metric(
+    name="budget",
+    title="Step budget",
+    question="Where did each rank's step go, as one account that adds up to the step?",
+    definition=(
+        "Per rank, device and step, in device time: forward, backward, recompute, optimizer and other compute (unions; where phases run at once, recompute before "
+        "backward before forward before optimizer), exposed communication per mesh axis, divided into waiting for the last rank and moving bytes, exposed copies, and idle. "
+        "Every ns counts once: an exposed ns under two calls goes to a collective before a send or receive, else to the call that began first. The parts sum to the "
+        "step's window exactly; idle is what nothing else covers (launch gaps, host work, a pipeline bubble that no receive fills)."
+    ),
+    compute=compute,
+)

@@ -1,0 +1,84 @@
+"""What fills each rank's memory at its peak, layer by layer, and what should it be on paper?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from tracekit.job.base import Job
+from tracekit.job.closed_forms import closed_forms, recompute_mode
+from tracekit.metrics.base import Metric, Result, unavailable
+
+CATEGORIES = ("parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "activation_bytes", "input_bytes", "temporary_bytes", "unknown_bytes")
+
+
+def compute(job: Job) -> Result:
+    """Peaks per rank, device and step; activations by layer; the curve; closed forms beside the measured peak."""
+    peaks = job.table("memory_peaks")
+    if not len(peaks):
+        return unavailable("no memory events were recorded: profile with profile_memory=True (tracekit's recorder does)")
+    by_layer = job.table("memory_layers")
+    beside = _theory(job, peaks, by_layer)
+    top = peaks[peaks["step"].isna()].sort_values("allocated_peak_bytes", ascending=False, kind="stable").iloc[0]
+    own = beside[beside["rank"].eq(top["rank"])].iloc[0]
+    summary: dict[str, Any] = {
+        "rank": int(top["rank"]),
+        "allocated_peak_bytes": int(top["allocated_peak_bytes"]),
+        "reserved_peak_bytes": _number(top["reserved_peak_bytes"]),
+        **{c: _number(top[c]) for c in CATEGORIES},
+        "baseline_source": str(top["baseline_source"]),
+        "activation_theory_bytes": _number(own["activation_theory_bytes"]),
+        "activation_per_layer_bytes": _number(own["activation_per_layer_bytes"]),
+        "activation_per_layer_theory_bytes": _number(own["activation_per_layer_theory_bytes"]),
+        "recompute_mode": recompute_mode(job),
+    }
+    return Result(summary, {"peaks": peaks, "by_layer": by_layer, "curve": job.table("memory_curve"), "theory": beside}, notes=_notes(job, peaks))
+
+
+def _theory(job: Job, peaks: pd.DataFrame, by_layer: pd.DataFrame) -> pd.DataFrame:
+    """Closed forms per rank with the measured values of the rank's highest peak beside them."""
+    whole = peaks[peaks["step"].isna()].sort_values("allocated_peak_bytes", ascending=False, kind="stable").drop_duplicates("rank")
+    measured = whole[["rank", "capture", "device", "activation_bytes", "parameter_bytes", "gradient_bytes", "optimizer_state_bytes"]]
+    frame = closed_forms(job).merge(measured, on="rank", how="inner")
+    numbered = by_layer[by_layer["step"].isna() & by_layer["layer_index"].notna()]
+    middle = numbered.groupby(["rank", "capture", "device"])["activation_bytes"].median().rename("per_layer").reset_index()
+    frame = frame.merge(middle, on=["rank", "capture", "device"], how="left")
+    # a layer's share at the peak is what it keeps only where nothing is thrown away and the microbatches held are known
+    keeps = recompute_mode(job) in ("none", "selective:core_attention")
+    share = (frame["per_layer"] / frame["in_flight_microbatches"]).astype("Float64").round()
+    return frame.assign(activation_per_layer_bytes=share.astype("Int64") if keeps else pd.array([None] * len(frame), "Int64")).drop(columns=["per_layer"])
+
+
+def _notes(job: Job, peaks: pd.DataFrame) -> tuple[str, ...]:
+    sources = set(peaks["baseline_source"])
+    notes = []
+    if "none" in sources:
+        notes.append("What stood before the recording is not known: the peak counts from the profiler's start. tracekit's recorder writes a baseline.")
+    if "totals" in sources:
+        notes.append("How much stood before the recording is known, not what it was: parameters and optimizer state are in unknown_bytes.")
+    if job.emulated:
+        notes.append("Compute was emulated: activations are those of the emulation, so no closed form stands beside them.")
+    if job.run.get("training", {}).get("sequence_parallel"):
+        notes.append("The closed form counts the gathered inputs of the linear layers whole on every rank, as DTensor keeps them.")
+    return tuple(notes)
+
+
+def _number(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)
+
+
+METRIC = Metric(
+    name="memory",
+    title="Memory",
+    question="What fills each rank's memory at its peak, layer by layer, and what should it be on paper?",
+    definition=(
+        "Per rank, device and step: allocated_peak = highest Total Allocated after an allocator event within the step (CPU time), its first time, and what was "
+        "alive then by category; the categories, unknown among them, sum to the peak exactly. A block made in forward and freed in backward is an activation of "
+        "the layer that made it; made in backward and alive at the optimizer step a gradient; made in the optimizer and outliving the step optimizer state; a batch "
+        "or receive buffer of activations input; gathered shards parameter; what ends where it began temporary; anything else unknown. What stood before the "
+        "recording comes from the recorder's baseline. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 "
+        "(arXiv 2205.05198) and model state by ZeRO (arXiv 1910.02054)."
+    ),
+    compute=compute,
+)

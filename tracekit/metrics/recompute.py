@@ -1,0 +1,127 @@
+"""What does activation recomputation cost, and what does it save?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from tracekit import theory
+from tracekit.job.base import Job
+from tracekit.job.closed_forms import closed_forms, recompute_mode
+from tracekit.metrics.base import Metric, Result, unavailable
+
+#: A repeated layer that runs fewer of its weight products again than this share is recomputed selectively.
+WHOLE_LAYER_SHARE = 0.5
+
+
+def compute(job: Job) -> Result:
+    """Cost of repeated forwards per rank and step and per layer; mode found; bytes saved where both sides are known."""
+    facts = job.table("recompute")
+    whole = facts[facts["layer"].isna()]
+    if not len(whole) or not (whole["forward_ns"] + whole["backward_ns"]).any():
+        return unavailable("no forward or backward compute was recognised: record operators (CPU activity), with layer ranges or with_stack=True")
+    ranks = _with_ratios(whole).drop(columns=["layer", "layer_index"]).reset_index(drop=True)
+    layers = _with_ratios(facts[facts["layer"].notna()]).reset_index(drop=True)
+    steady = ranks[ranks["step"].isin(job.steady_steps)] if len(job.steady_steps) else ranks
+    decidable = bool(steady["decidable"].all()) and len(steady) > 0
+    mode = _mode(facts, decidable)
+    summary: dict[str, Any] = {"mode": mode, "declared_mode": recompute_mode(job), **_cost(steady, decidable), **_saved(job, mode)}
+    model = job.run.get("model") or {}
+    stated = summary["declared_mode"] if mode in ("selective", "full", "sqrt", "none") and summary["declared_mode"] else mode
+    summary["theory_overhead_of_step_compute_ratio"] = theory.recompute_overhead_theory(stated, model.get("sequence"), model.get("hidden"))
+    return Result(summary, {"ranks": ranks, "layers": layers}, notes=_notes(job, decidable))
+
+
+def _with_ratios(facts: pd.DataFrame) -> pd.DataFrame:
+    """The two overheads; null without a denominator, and everything null where the trace cannot tell."""
+    unknown = ~facts["decidable"] & facts["recompute_ns"].eq(0)
+    again = facts["recompute_ns"].astype("Int64").mask(unknown)
+    backward = facts["backward_ns"].astype("Float64")
+    both = backward + facts["forward_ns"].astype("Float64")
+    return facts.assign(
+        recompute_ns=again,
+        overhead_of_step_compute_ratio=(again.astype("Float64") / both.mask(both.eq(0))).astype("Float64"),
+        overhead_of_backward_ratio=(again.astype("Float64") / backward.mask(backward.eq(0))).astype("Float64"),
+        reissued_collective_ns=facts["reissued_collective_ns"].astype("Int64").mask(unknown),
+        reissued_collectives=facts["reissued_collectives"].astype("Int64").mask(unknown),
+    )
+
+
+def _cost(steady: pd.DataFrame, decidable: bool) -> dict[str, Any]:
+    """Means over ranks and steady steps; ratios of sums."""
+    if not decidable and not steady["recompute_ns"].fillna(0).gt(0).any():
+        return dict.fromkeys(("recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio", "reissued_collective_ns", "reissued_collectives"))
+    again, forward, backward = (float(steady[c].sum()) for c in ("recompute_ns", "forward_ns", "backward_ns"))
+    return {
+        "recompute_ns": round(again / len(steady)),
+        "overhead_of_step_compute_ratio": again / (forward + backward) if forward + backward else None,
+        "overhead_of_backward_ratio": again / backward if backward else None,
+        "reissued_collective_ns": round(float(steady["reissued_collective_ns"].sum()) / len(steady)),
+        "reissued_collectives": float(steady["reissued_collectives"].sum()) / len(steady),
+    }
+
+
+def _mode(facts: pd.DataFrame, decidable: bool) -> str:
+    """Which recomputation the trace shows: none, full, sqrt, segments, every_kth, some_layers, selective, unknown."""
+    layers = facts[facts["layer_index"].notna()]
+    whole = facts[facts["layer"].isna()]
+    if not whole["checkpoints"].any() and not whole["recompute_ns"].any():
+        return "none" if decidable else "unknown"
+    runs = layers.groupby(["rank", "layer_index"])[["forward_runs", "recompute_runs", "forward_products", "recompute_products"]].sum(min_count=1).reset_index()
+    again = runs[runs["recompute_runs"].gt(0)]
+    products, repeated = float(again["forward_products"].sum()), float(again["recompute_products"].sum())
+    if not len(again) or not products:
+        return "unknown"
+    if repeated < WHOLE_LAYER_SHARE * products:
+        return "selective"
+    if len(again) < len(runs):
+        steps = again.groupby("rank")["layer_index"].apply(lambda n: frozenset(n.sort_values().diff().dropna().astype(int)))
+        gaps = frozenset().union(*steps)
+        return "every_kth" if len(gaps) == 1 and min(gaps) > 1 else "some_layers"
+    passes = float(runs["recompute_runs"].sum()) / len(runs)
+    checkpoints = float(whole["checkpoints"].sum()) / passes / runs["rank"].nunique()
+    count = len(runs) / runs["rank"].nunique()
+    if checkpoints > 0.9 * count:
+        return "full"
+    return "sqrt" if abs(checkpoints - count**0.5) <= 1 else "segments"
+
+
+def _saved(job: Job, mode: str) -> dict[str, Any]:
+    """Activation peak measured, what it would be without recomputation by the closed form, and the difference, on the fullest rank."""
+    peaks = job.table("memory_peaks")
+    names = ("activation_peak_bytes", "activation_without_recompute_theory_bytes", "activation_saved_bytes")
+    peaks = peaks[peaks["step"].isna() & peaks["activation_bytes"].notna()]
+    if not len(peaks):
+        return dict.fromkeys(names)
+    top = peaks.sort_values("activation_bytes", ascending=False, kind="stable").iloc[0]
+    forms = closed_forms(job).set_index("rank")["activation_without_recompute_theory_bytes"]
+    without = forms.get(int(top["rank"]))
+    measured = int(top["activation_bytes"])
+    known = without is not None and not pd.isna(without) and mode not in ("none", "unknown")
+    paper = None if without is None or pd.isna(without) else int(without)
+    return dict(zip(names, (measured, paper, paper - measured if known and paper is not None else None), strict=True))
+
+
+def _notes(job: Job, decidable: bool) -> tuple[str, ...]:
+    notes = ["Ratios are of summed compute time; forward and backward are counted without the repeated part. Collectives issued again are counted apart."]
+    if not decidable:
+        notes.append("Whether anything was recomputed cannot be told: a compiled backward, or no sequence numbers; record uncompiled, or with the recorder's ranges.")
+    if job.emulated:
+        notes.append("Compute was emulated.")
+    return tuple(notes)
+
+
+METRIC = Metric(
+    name="recompute",
+    title="Recomputation",
+    question="What does activation recomputation cost, and what does it save?",
+    definition=(
+        "Forward operators (a Sequence number, Fwd thread id 0) inside an autograd node run again. overhead_of_step_compute_ratio = repeated compute / (forward + "
+        "backward), overhead_of_backward_ratio = repeated compute / backward, both without the repeated part in the denominator; full recomputation is 1/3 of the step's "
+        "compute on paper (Korthikanti et al. 2022, arXiv 2205.05198). Collectives issued again are summed apart, waits included. Mode: a layer that repeats fewer than "
+        "half of its weight products is recomputed selectively; several layers per checkpoint are segments, sqrt where their number is about the root of the layers'. "
+        "Saved bytes: the closed form without recomputation minus the measured activation peak."
+    ),
+    compute=compute,
+)
