@@ -277,8 +277,8 @@ def _pipeline(c: RunConfig) -> list[str]:
         reasons.append(f"{c.layers} layers do not divide into {c.stages} stages ({c.pp} ranks x {c.virtual} per rank)")
     if c.schedule in ("interleaved", "interleaved-zb") and c.microbatches % max(1, c.microbatches // c.pp):
         reasons.append(f"{c.schedule} runs in rounds of {c.pp} microbatches; {c.microbatches} do not divide into equal rounds")
-    if c.schedule == "dualpipev" and c.microbatches < c.stages:
-        reasons.append(f"dualpipev needs at least as many microbatches as stages: {c.stages}, not {c.microbatches}")
+    if c.schedule in ("1f1b", "dualpipev") and c.microbatches < c.stages:
+        reasons.append(f"{c.schedule} needs at least as many microbatches as stages: {c.stages}, not {c.microbatches}")
     if c.recipe == "3d" and c.data == "ddp" and schedule.splits_backward:
         reasons.append(f"{c.schedule} splits the backward pass, which the gradient hooks of ddp cannot follow; use data fsdp")
     return reasons

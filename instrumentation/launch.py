@@ -1,7 +1,7 @@
 """How do all ranks of a run start, report and end? Through torch's elastic launcher, on this machine.
 
-Importing torch takes seconds, so it is done once: ranks are forked off a server that has imported it, and several runs
-can share one launch.
+Importing torch takes seconds, so it is done once: the ranks of all runs are forked off a server that has imported it.
+Every run has processes of its own, so that nothing of one (memory, list of collectives) shows in the next.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 #: Called with the number of the run and how many of its steps are finished.
 Progress = Callable[[int, int], None]
 
-_MODULES_WORTH_LOADING_ONCE = ["torch", "torch.distributed.tensor.parallel", "torch.profiler", "instrumentation.worker"]
+_WORTH_LOADING_ONCE = ["torch", "torch.distributed.tensor.parallel", "torch.profiler", "instrumentation.worker"]
 
 
 def launch(configs: Sequence[RunConfig], progress: Progress | None = None) -> None:
@@ -43,20 +44,18 @@ def launch(configs: Sequence[RunConfig], progress: Progress | None = None) -> No
         UsageError: a run directory holds something already.
         RunFailed: a rank failed; names the rank, its error and where its whole output is.
     """
-    if not configs:
-        return
     for config in configs:
         _check_out(Path(config.out))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    cuda = any(config.device == "cuda" for config in configs)
-    if not cuda:
+    if any(config.device == "cpu" for config in configs):
         # Started before torch is imported here, so that both import it at the same time.
-        multiprocessing.set_forkserver_preload(_MODULES_WORTH_LOADING_ONCE)
+        multiprocessing.set_forkserver_preload(_WORTH_LOADING_ONCE)
         multiprocessing.forkserver.ensure_running()
-    with tempfile.TemporaryDirectory(prefix="tracekit-run-") as folder:
-        scratch = Path(folder)
-        with _followed(scratch / "progress", progress):
-            _run_agent(configs, scratch, "spawn" if cuda else "forkserver")
+    for number, config in enumerate(configs):
+        with tempfile.TemporaryDirectory(prefix="tracekit-run-") as folder:
+            scratch = Path(folder)
+            with _followed(scratch / "progress", partial(progress, number) if progress else None):
+                _run_agent(config, scratch)
 
 
 def _check_out(out: Path) -> None:
@@ -65,7 +64,7 @@ def _check_out(out: Path) -> None:
         raise UsageError(f"{out} exists already; name another directory with --out, or remove it")
 
 
-def _run_agent(configs: Sequence[RunConfig], scratch: Path, start_method: str) -> None:
+def _run_agent(config: RunConfig, scratch: Path) -> None:
     """Start the ranks and wait; the first error of a rank ends all of them."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -76,40 +75,36 @@ def _run_agent(configs: Sequence[RunConfig], scratch: Path, start_method: str) -
     settings = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=max(config.ranks for config in configs),
+        nproc_per_node=config.ranks,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,
         monitor_interval=0.1,
-        start_method=start_method,
+        start_method="spawn" if config.device == "cuda" else "forkserver",
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch), redirects=Std.ALL),
     )
     try:
         with _undisturbed():
-            elastic_launch(settings, work)(tuple(configs), str(scratch))
+            elastic_launch(settings, work)(config, str(scratch))
     except ChildFailedError as error:
-        number, rank, reason = _first_failure(scratch, error)
-        out = Path(configs[number].out)
-        raise RunFailed(f"{configs[number].recipe}: rank {rank} failed: {reason} (output of all ranks: {_keep_logs(scratch, out)})") from error
+        rank, reason = _first_failure(scratch, error)
+        raise RunFailed(f"{config.recipe}: rank {rank} failed: {reason} (output of all ranks: {_keep_logs(scratch, Path(config.out))})") from error
     except SignalException as signaled:
         raise KeyboardInterrupt from signaled
 
 
-def _first_failure(scratch: Path, error: ChildFailedError) -> tuple[int, int, str]:
-    """Run, rank and reason of the failure that came first; later ones are mostly peers that miss the first.
+def _first_failure(scratch: Path, error: ChildFailedError) -> tuple[int, str]:
+    """Rank and reason of the failure that came first; later ones are mostly peers that miss the first.
 
     A rank that raised has left a file; one that was killed (out of memory) has not, and the agent knows it.
     """
     rank, failure = error.get_first_failure()
-    run = _last_line(scratch / "progress")[0]
-    if failure.exitcode < 0:
-        return run, rank, " ".join(str(failure.message).split())
     files = {int(path.suffix[1:]): json.loads(path.read_text()) for path in scratch.glob("failed.*")}
-    if not files:
-        return run, rank, " ".join(str(failure.message).split())
+    if failure.exitcode < 0 or not files:
+        return rank, " ".join(str(failure.message).split())
     first = min(files, key=lambda r: files[r]["time_ns"])
-    return files[first]["run"], first, " ".join(files[first]["error"].split())
+    return first, " ".join(files[first]["error"].split())
 
 
 def _keep_logs(scratch: Path, out: Path) -> Path:
@@ -137,19 +132,18 @@ def _undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def _followed(path: Path, progress: Progress | None) -> Iterator[None]:
-    """A file for rank 0 to write its progress to, followed by a thread as long as the context lasts."""
-    path.touch()
+def _followed(path: Path, progress: Callable[[int], None] | None) -> Iterator[None]:
+    """A file for rank 0 to write its finished steps to, followed by a thread as long as the context lasts."""
     done = threading.Event()
 
     def follow() -> None:
         seen = None
         while True:
             ended = done.wait(0.1)
-            now = _last_line(path)
-            if progress and now != seen and path.stat().st_size:
-                progress(*now)
-                seen = now
+            text = path.read_text() if path.exists() else ""
+            if progress and text.endswith("\n") and text != seen:
+                progress(int(text))
+                seen = text
             if ended:
                 return
 
@@ -160,12 +154,3 @@ def _followed(path: Path, progress: Progress | None) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-def _last_line(path: Path) -> tuple[int, int]:
-    """Run and finished steps in the last complete line of a progress file; (0, 0) while there is none."""
-    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    if not lines:
-        return (0, 0)
-    number, step = lines[-1].split()
-    return int(number), int(step)

@@ -79,7 +79,8 @@ class Analysis:
         own = self.job.table("findings")
         rows = records(own.drop(columns=["capture"])) + [dict(f) for f in self.job.findings]
         order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
-        rows = sorted(({**dict.fromkeys(("code", "severity", "message", "file", "rank", "offset", "count")), **r} for r in rows), key=lambda r: order.index(r["severity"]))
+        columns: dict[str, Any] = dict.fromkeys(("code", "severity", "message", "file", "rank", "offset", "count"))
+        rows = sorted(({**columns, **row} for row in rows), key=lambda row: order.index(row["severity"]))
         worst = {r["severity"] for r in rows}
         verdict = "unusable" if Severity.ERROR in worst else "warnings" if Severity.WARNING in worst else "ok"
         return {"verdict": verdict, "findings": rows}

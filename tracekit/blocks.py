@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import choose
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import STEP, Kind, Phase
 
@@ -96,7 +97,7 @@ def blocks(trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
     life = _Life(trace, samples, made, freed)
     category = life.category()
     layer = pd.Series(trace.events["layer"].astype(object).to_numpy(), dtype=object).reindex(life.made_in).to_numpy()
-    return out.assign(category=category, layer=np.where((category == "activation") & (life.made_in >= 0), layer, None))
+    return out.assign(category=category, layer=choose((category == "activation") & (life.made_in >= 0), layer, None))
 
 
 class _Life:

@@ -106,7 +106,7 @@ def _joined(source: Source) -> RankTrace:
         files.append(source.flight_recorder)
     if source.memory:
         found = _json(source.memory)
-        blocks = [{**b, "when": when} for when in ("blocks", "later") for b in found.get(when, ())]
+        blocks = [{**b, "when": when} for when in ("blocks", "later", "seen") for b in found.get(when, ())]
         meta = replace(meta, memory_baseline=tuple(blocks))
         files.append(source.memory)
     versions = {str(k): str(v) for k, v in dict(source.run.get("versions") or {}).items()}

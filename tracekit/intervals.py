@@ -96,7 +96,8 @@ def measure(a: Union, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
     array([4, 4])
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    return np.maximum(_covered_before(a, e) - _covered_before(a, s), 0)
+    lengths: Ints = np.maximum(_covered_before(a, e) - _covered_before(a, s), 0)
+    return lengths
 
 
 def parents(thread: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
@@ -126,7 +127,8 @@ def parents(thread: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -
 def _covers(a: Union, at: Ints) -> npt.NDArray[np.bool_]:
     """Whether the ns that begins at each point lies in the union."""
     i = np.searchsorted(a[0], at, "right") - 1
-    return (i >= 0) & (at < a[1][np.maximum(i, 0)])
+    inside: npt.NDArray[np.bool_] = (i >= 0) & (at < a[1][np.maximum(i, 0)])
+    return inside
 
 
 def _covered_before(a: Union, at: Ints) -> Ints:

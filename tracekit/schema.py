@@ -289,7 +289,7 @@ def conform(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     columns = {}
     for name, column in table.items():
         if name in frame:
-            columns[name] = frame[name].astype(column.dtype)
+            columns[name] = frame[name].astype(pd.api.types.pandas_dtype(column.dtype))
         elif column.dtype in ("int64", "int32", "bool"):
             raise ValueError(f"column {name} is missing")
         else:

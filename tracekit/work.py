@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import Mask, integers, named
 from tracekit.intervals import Union, union
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import EMULATED_COMPUTE, Kind
-
-Mask = npt.NDArray[np.bool_]
 
 #: Operators that issue or wait for communication: they are no compute, however long they block.
 _NO_COMPUTE = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", "record_param_comms", "c10d_functional::")
@@ -28,7 +27,7 @@ def work_masks(trace: RankTrace) -> dict[str, Mask]:
     communication = kind.eq(Kind.COMMUNICATION).to_numpy()
     copy = kind.isin([Kind.MEMCPY, Kind.MEMSET]).to_numpy()
     compute = kind.eq(Kind.COMPUTE).to_numpy()
-    emulated = compute & _names(events, lambda name: name == EMULATED_COMPUTE)
+    emulated = compute & named(events, lambda name: name == EMULATED_COMPUTE)
     if trace.meta.device_type == "cpu":
         compute = compute | _computing_operators(events)
     return {"compute": compute, "communication": communication, "copy": copy, "emulated": emulated}
@@ -47,7 +46,7 @@ def device_of(trace: RankTrace) -> npt.NDArray[np.int64]:
     """Device number of each event; -1 off every device. On CPU runs every event belongs to device 0."""
     if trace.meta.device_type == "cpu":
         return np.zeros(len(trace.events), np.int64)
-    return trace.events["device"].to_numpy(np.int64, na_value=-1)
+    return integers(trace.events["device"])
 
 
 def compute_intervals(trace: RankTrace, device: int) -> Union:
@@ -69,10 +68,10 @@ def _computing_operators(events: pd.DataFrame) -> Mask:
     """
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
     inner = operator | events["kind"].eq(Kind.COMPUTE).to_numpy()
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    parent = integers(events["parent"])
     # the saving of tensors for backward shows as ``detach`` inside ``aten::detach``: the same operator once more
     known = frozenset(str(c) for c in events["name"].cat.categories)
-    aten = operator & _names(events, lambda name: name.startswith("aten::") or f"aten::{name}" in known)
+    aten = operator & named(events, lambda name: name.startswith("aten::") or f"aten::{name}" in known)
     nested = events["device"].isna().to_numpy() & ~events["kind"].isin([Kind.COMMUNICATION, Kind.ASYNC_RANGE]).to_numpy()
     # whatever is no aten operator spoils every operator around it
     mixed = np.zeros(len(events), bool)
@@ -85,13 +84,6 @@ def _computing_operators(events: pd.DataFrame) -> Mask:
     below = (parent >= 0) & pure[np.maximum(parent, 0)]
     has_child = np.zeros(len(events), bool)
     has_child[parent[inner & (parent >= 0)]] = True
-    other = operator & ~aten & ~has_child & ~_names(events, lambda name: name.startswith(_NO_COMPUTE))
-    return (pure & ~below) | other
-
-
-def _names(events: pd.DataFrame, test: object) -> Mask:
-    """Mask of the events whose name passes a test; the test runs once per distinct name."""
-    categories = events["name"].cat.categories
-    passes = np.fromiter((bool(test(str(c))) for c in categories), bool, len(categories))  # type: ignore[operator]
-    codes = events["name"].cat.codes.to_numpy()
-    return np.where(codes >= 0, passes[codes] if len(passes) else False, False)
+    other = operator & ~aten & ~has_child & ~named(events, lambda name: name.startswith(_NO_COMPUTE))
+    out: Mask = (pure & ~below) | other
+    return out

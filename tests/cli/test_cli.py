@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -150,7 +151,9 @@ def test_a_terminal_gets_tables_and_no_color_is_heeded(analysed, capsys, monkeyp
 
 
 def test_the_help_loads_neither_pandas_nor_plotly_nor_torch():
-    code = "import sys; from tracekit.cli import main; assert main(['--help']) == 0; print([m for m in ('pandas', 'plotly', 'torch', 'numpy') if m in sys.modules])"
+    code = (
+        "import sys; from tracekit.cli import main; assert main(['--help']) == 0;print([m for m in ('pandas', 'plotly', 'torch', 'numpy') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
@@ -160,7 +163,9 @@ def test_a_reader_that_goes_away_is_no_error():
         "import sys; from tests.report.builder import tp; import tracekit.analysis as a; a.analyze = lambda *x, **y: tp(ranks=512);"
         "from tracekit.cli import main; sys.exit(main(['analyze', 'x', '--json']))"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path.cwd())}
+    ) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.read(10)
         process.stdout.close()

@@ -29,6 +29,7 @@ REFUSED: list[tuple[str, int | None, dict[str, Any], str]] = [
     ("pp", 2, {"schedule": "zbv", "virtual": 1}, "zbv needs exactly 2 stages per rank"),
     ("pp", 2, {"schedule": "dualpipev", "virtual": 3, "layers": 6}, "dualpipev needs exactly 2 stages per rank"),
     ("pp", 2, {"schedule": "dualpipev", "microbatches": 2}, "at least as many microbatches as stages: 4, not 2"),
+    ("pp", 4, {"schedule": "1f1b", "microbatches": 3}, "1f1b needs at least as many microbatches as stages: 4, not 3"),
     ("pp", 2, {"schedule": "1f1b", "virtual": 2}, "use interleaved for 2"),
     ("pp", 2, {"schedule": "interleaved", "virtual": 1}, "use 1f1b for one"),
     ("pp", 4, {"schedule": "interleaved", "microbatches": 9}, "9 do not divide into equal rounds"),

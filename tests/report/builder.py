@@ -63,9 +63,7 @@ def finding(code: str, severity: str, message: str, **where: Any) -> dict[str, A
 
 
 def steps(ranks: int, durations: dict[int, int], warmup: int | None = None) -> Result:
-    rows = [
-        {"rank": r, "step": s, "duration_ns": d + r * MS, "complete": True, "warmup": s == warmup} for r in range(ranks) for s, d in durations.items()
-    ]
+    rows = [{"rank": r, "step": s, "duration_ns": d + r * MS, "complete": True, "warmup": s == warmup} for r in range(ranks) for s, d in durations.items()]
     return Result(summary={"steps": len(durations)}, tables={"steps": pd.DataFrame(rows)})
 
 
@@ -82,9 +80,7 @@ def breakdown(ranks: int, numbers: list[int], span: int, compute: int, comm: int
 
 
 def budget(parts: dict[int, list[tuple[str, str | None, int]]], numbers: list[int]) -> Result:
-    rows = [
-        {"rank": r, "step": s, "part": part, "axis": axis, "duration_ns": ns} for r, of in parts.items() for s in numbers for part, axis, ns in of
-    ]
+    rows = [{"rank": r, "step": s, "part": part, "axis": axis, "duration_ns": ns} for r, of in parts.items() for s in numbers for part, axis, ns in of]
     return Result(tables={"ranks": pd.DataFrame(rows)})
 
 
@@ -120,9 +116,7 @@ def memory(ranks: int) -> Result:
          "reserved_peak_bytes": None, **{k: v * MIB for k, v in parts.items()}, "unknown_bytes": unknown * MIB}
         for r in range(ranks)
     ]  # fmt: skip
-    layers = [
-        {"rank": r, "step": None, "layer": f"layers.{n}", "layer_index": n, "activation_bytes": 10 * MIB} for r in range(ranks) for n in range(4)
-    ]
+    layers = [{"rank": r, "step": None, "layer": f"layers.{n}", "layer_index": n, "activation_bytes": 10 * MIB} for r in range(ranks) for n in range(4)]
     return Result(
         summary={"allocated_peak_bytes": 98 * MIB, "activation_bytes": 40 * MIB, "activation_theory_bytes": 38 * MIB},
         tables={"peaks": pd.DataFrame(peaks), "by_layer": pd.DataFrame(layers), "curve": curve(ranks, 46 * MIB, 98 * MIB)},
@@ -133,7 +127,14 @@ def recompute(ranks: int) -> Result:
     row = {"recompute_ns": 30 * MS, "forward_ns": 100 * MS, "backward_ns": 200 * MS, "overhead_of_step_compute_ratio": 0.1, "overhead_of_backward_ratio": 0.15}
     layers = [{"layer": f"layers.{n}", "layer_index": n, "recompute_ns": 7 * MS, "forward_runs": 8, "recompute_runs": 8} for n in range(4)]
     return Result(
-        summary={"mode": "full", "theory_overhead_of_step_compute_ratio": 1 / 3, "recompute_ns": 30 * MS, "overhead_of_step_compute_ratio": 0.1, "overhead_of_backward_ratio": 0.15, "reissued_collective_ns": 0},
+        summary={
+            "mode": "full",
+            "theory_overhead_of_step_compute_ratio": 1 / 3,
+            "recompute_ns": 30 * MS,
+            "overhead_of_step_compute_ratio": 0.1,
+            "overhead_of_backward_ratio": 0.15,
+            "reissued_collective_ns": 0,
+        },
         tables={"ranks": pd.DataFrame([{"rank": r, "step": 1, **row} for r in range(ranks)]), "layers": pd.DataFrame(layers)},
     )
 
@@ -142,15 +143,16 @@ def tp(layer: str = "attention", ranks: int = 2) -> FakeAnalysis:
     """Two ranks of tensor parallelism; ``layer`` names the sublayer of each collective."""
     numbers = [0, 1, 2]
     of = by_layer(4, (layer, "mlp"), "all_reduce")
-    kinds = pd.DataFrame([{"kind": "all_reduce", "axis": "tp", "count": 32, "nbytes": 32 * MIB, "transfer_ns": 64 * MS, "wait_ns": 72 * MS, "exposed_ns": 90 * MS,
-                           "busbw_gbps": 0.52}])  # fmt: skip
+    cost = {"transfer_ns": 64 * MS, "wait_ns": 72 * MS, "exposed_ns": 90 * MS, "busbw_gbps": 0.52}
+    kinds = pd.DataFrame([{"kind": "all_reduce", "axis": "tp", "count": 32, "nbytes": 32 * MIB, **cost}])
+    counts = {"instances": 32, "tp_all_reduce_forward_per_layer_microbatch": 2, "tp_all_reduce_backward_per_layer_microbatch": 2}
     parts = [("forward", None, 80 * MS), ("backward", None, 160 * MS), ("comm_wait", "tp", 60 * MS), ("comm_transfer", "tp", 80 * MS), ("idle", None, 20 * MS)]
     return FakeAnalysis(
         {
             "step_time": steps(ranks, {0: 900 * MS, 1: 400 * MS, 2: 400 * MS}, warmup=0),
             "budget": budget({r: [*parts[:-1], ("idle", None, 20 * MS + r * MS)] for r in range(ranks)}, numbers),
             "breakdown": breakdown(ranks, numbers, 400 * MS, 240 * MS, 150 * MS, 140 * MS),
-            "collectives": Result(summary={"instances": 32, "tp_all_reduce_forward_per_layer_microbatch": 2, "tp_all_reduce_backward_per_layer_microbatch": 2}, tables={"by_layer": of, "by_kind": kinds}, notes=("All ranks were matched.",)),
+            "collectives": Result(summary=counts, tables={"by_layer": of, "by_kind": kinds}, notes=("All ranks were matched.",)),
             "pipeline": unavailable("no pipeline: no action and no pp axis in these traces"),
             "memory": memory(ranks),
             "recompute": recompute(ranks),
@@ -194,10 +196,25 @@ def pipeline(p: int = 4, m: int = 8, unit: int = 20 * MS) -> FakeAnalysis:
     window = int(actions.end_ns.max() - actions.start_ns.min())
     work = m * 3 * unit
     stages = pd.DataFrame(
-        [{"stage": s, "rank": s, "step": 1, "work_ns": work, "compute_ns": work, "exposed_collective_ns": 0, "inner_gap_ns": 0, "bubble_ns": window - work,
-          "fill_ns": int(part.start_ns.min()), "steady_wait_ns": window - work - int(part.start_ns.min()) - (window - int(part.end_ns.max())),
-          "p2p_transfer_ns": 0, "exposed_other_collective_ns": 0, "launch_gap_ns": 0, "drain_ns": window - int(part.end_ns.max())}
-         for s, part in actions.groupby("stage")]  # fmt: skip
+        [
+            {
+                "stage": s,
+                "rank": s,
+                "step": 1,
+                "work_ns": work,
+                "compute_ns": work,
+                "exposed_collective_ns": 0,
+                "inner_gap_ns": 0,
+                "bubble_ns": window - work,
+                "fill_ns": int(part.start_ns.min()),
+                "steady_wait_ns": window - work - int(part.start_ns.min()) - (window - int(part.end_ns.max())),
+                "p2p_transfer_ns": 0,
+                "exposed_other_collective_ns": 0,
+                "launch_gap_ns": 0,
+                "drain_ns": window - int(part.end_ns.max()),
+            }
+            for s, part in actions.groupby("stage")
+        ]
     )
     summary = {"pipeline_ranks": p, "stages": p, "microbatches": m, "schedule": "1f1b", "window_ns": window, "bubble_ratio": 1 - work / window,
                "bubble_over_ideal": window / work - 1, "longest_stage_bubble_ratio": 1 - work / window, "closed_form_bubble_ratio": (p - 1) / (m + p - 1),
@@ -206,7 +223,9 @@ def pipeline(p: int = 4, m: int = 8, unit: int = 20 * MS) -> FakeAnalysis:
     results = dict(base.results)
     results["step_time"] = steps(p, {1: window})
     results["pipeline"] = Result(summary=summary, tables={"stages": stages, "actions": actions})
-    results["budget"] = budget({r: [("forward", None, work // 3), ("backward", None, work - work // 3), ("comm_wait", "pp", window - work)] for r in range(p)}, [1])
+    results["budget"] = budget(
+        {r: [("forward", None, work // 3), ("backward", None, work - work // 3), ("comm_wait", "pp", window - work)] for r in range(p)}, [1]
+    )
     results["breakdown"] = breakdown(p, [1], window, work, 3 * MS, 2 * MS)
     results["recompute"] = unavailable("nothing was recomputed")
     run = {**base.run, "mesh": {"pp": p}, "steps": [1], "config": {"recipe": "pp", "pipeline": {"schedule": "1f1b"}}, "source": ["runs/pp"], "emulated": True}

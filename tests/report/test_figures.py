@@ -70,12 +70,19 @@ def test_actions_and_bubble_tile_the_window_of_every_rank():
     found = gaps(actions, start, end)
     work = (actions.end_ns - actions.start_ns).groupby(actions["rank"]).sum()
     lost = (found.end_ns - found.start_ns).groupby(found["rank"]).sum()
-    assert (work + lost).to_dict() == {r: end - start for r in range(4)}
+    assert (work + lost).to_dict() == dict.fromkeys(range(4), end - start)
 
 
 def test_a_gap_is_waiting_until_the_transfer_then_transfer_then_the_rest():
     actions = pd.DataFrame(
-        {"rank": [0, 0], "start_ns": [0, 100], "end_ns": [10, 110], "needs_receive": [False, True], "transfer_start_ns": [None, 60], "transfer_end_ns": [None, 80]}
+        {
+            "rank": [0, 0],
+            "start_ns": [0, 100],
+            "end_ns": [10, 110],
+            "needs_receive": [False, True],
+            "transfer_start_ns": [None, 60],
+            "transfer_end_ns": [None, 80],
+        }
     )
     found = gaps(actions, 0, 120)
     assert found.values.tolist() == [[0, "wait", 10, 60], [0, "transfer", 60, 80], [0, "gap", 80, 100], [0, "edge", 110, 120]]
@@ -83,7 +90,14 @@ def test_a_gap_is_waiting_until_the_transfer_then_transfer_then_the_rest():
 
 def test_a_gap_without_a_receive_is_no_waiting():
     actions = pd.DataFrame(
-        {"rank": [0, 0], "start_ns": [0, 100], "end_ns": [10, 110], "needs_receive": [False, False], "transfer_start_ns": [None, None], "transfer_end_ns": [None, None]}
+        {
+            "rank": [0, 0],
+            "start_ns": [0, 100],
+            "end_ns": [10, 110],
+            "needs_receive": [False, False],
+            "transfer_start_ns": [None, None],
+            "transfer_end_ns": [None, None],
+        }
     )
     assert gaps(actions, 0, 110).values.tolist() == [[0, "gap", 10, 100]]
 

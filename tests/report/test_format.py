@@ -8,7 +8,8 @@ from tracekit.report import format as fmt
 
 
 @pytest.mark.parametrize(
-    ("ns", "words"), [(0, "0 ns"), (999, "999 ns"), (1_500, "1.50 µs"), (12_345_678, "12.3 ms"), (61_000_000_000, "61.0 s"), (None, "unknown"), (float("nan"), "unknown")]
+    ("ns", "words"),
+    [(0, "0 ns"), (999, "999 ns"), (1_500, "1.50 µs"), (12_345_678, "12.3 ms"), (61_000_000_000, "61.0 s"), (None, "unknown"), (float("nan"), "unknown")],
 )
 def test_a_time_is_written_in_the_unit_that_suits_it(ns, words):
     assert fmt.duration(ns) == words

@@ -98,7 +98,10 @@ def test_every_figure_is_strict_json_and_its_element_exists(page):
 
 def test_health_then_the_answer_then_the_cards_then_the_sections(page):
     text = "".join(page.texts)
-    places = [text.index(w) for w in ("health: ok", "A step takes", "Exposed communication", "Where each rank's step went", "The schedule as it ran", "Not available, and why")]
+    places = [
+        text.index(w)
+        for w in ("health: ok", "A step takes", "Exposed communication", "Where each rank's step went", "The schedule as it ran", "Not available, and why")
+    ]
     assert places == sorted(places)
 
 
@@ -111,7 +114,7 @@ def test_an_emulated_run_wears_a_badge_in_every_section(page):
 
 def test_the_comparison_puts_measured_figures_beside_theory():
     runs = [Compared("tp", "tp/report.html", tp().to_dict()), Compared("pp", "pp/report.html", pipeline().to_dict())]
-    time, collectives, memory = compare(runs)
+    time, _, memory = compare(runs)
     assert time.rows[1][5:7] == ("29.0 %", "27.3 %") and time.rows[0][5:7] == ("–", "–")
     assert time.rows[0][2] == "computed" and time.rows[1][2] == "emulated"
     assert memory.rows[0][1:4] == ("98.0 MiB", "40.0 MiB", "38.0 MiB") and memory.rows[0][5:7] == ("10.0 %", "33.3 %")

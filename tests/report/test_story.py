@@ -31,7 +31,10 @@ def test_health_stands_first_then_the_headline_then_the_sections_and_the_unknown
 
 def test_the_headline_names_the_largest_part_and_the_largest_loss_and_what_helps():
     s = story(tp().to_dict())
-    assert s.headline == "A step takes 400 ms on average, of which 240 ms (59.9 %) is compute. The largest loss is moving bytes in tp communication: 80.0 ms (20.0 %)."
+    assert (
+        s.headline
+        == "A step takes 400 ms on average, of which 240 ms (59.9 %) is compute. The largest loss is moving bytes in tp communication: 80.0 ms (20.0 %)."
+    )
     assert "overlap" in s.advice
 
 
@@ -147,5 +150,5 @@ def test_json_is_the_document_and_strict():
 
 def test_json_turns_numpy_scalars_into_plain_ones_and_refuses_nan():
     assert json.loads(json_report.dumps({"a": np.int64(2**60 + 1), "b": np.float64(0.5)})) == {"a": 2**60 + 1, "b": 0.5}
-    with pytest.raises(ValueError, match="report.a.b is nan"):
+    with pytest.raises(ValueError, match=r"report\.a\.b is nan"):
         json_report.dumps({"a": {"b": math.nan}})

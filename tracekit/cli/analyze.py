@@ -12,7 +12,9 @@ from tracekit.cli.screen import meter, show, write
 
 
 def analyze(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Run directory, trace files, or folders that hold them; all of one job.", show_default=False)],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH", help="Run directory, trace files, or folders that hold them; all of one job.", show_default=False)
+    ],
     json: Annotated[bool, typer.Option("--json", help="Write the report document (tracekit.report/1) to stdout, and nothing else.")] = False,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one self-contained HTML file.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")] = None,
@@ -30,7 +32,7 @@ def analyze(
       tracekit analyze runs/tp
       tracekit analyze rank0.json.gz rank1.json.gz --html report.html
       tracekit analyze runs/tp --json > report.json
-    """  # noqa: D301
+    """
     from tracekit.analysis import analyze as measure
     from tracekit.report import render
     from tracekit.report.story import story

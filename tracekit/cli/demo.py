@@ -54,10 +54,10 @@ def demo(
     Examples:
       tracekit demo
       tracekit demo --out /tmp/demo
-    """  # noqa: D301
+    """
     began = time.monotonic()
     _clear(out)
-    if importlib.util.find_spec("torch") is None:
+    if not can_train():
         say("torch is not installed: nothing is trained; the traces that ship with tracekit are analysed instead")
         sources = _samples()
     else:
@@ -102,10 +102,20 @@ def _train(out: Path, progress: Meter) -> dict[str, Path]:
     return {name: out / name for name in STUDY}
 
 
+def can_train() -> bool:
+    """Whether torch is installed; it is not loaded."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def sample_folder() -> Path:
+    """Where the traces that ship with tracekit lie: beside the package in a checkout."""
+    return Path(__file__).resolve().parents[2] / "sample_traces"
+
+
 def _samples() -> dict[str, Path]:
     from tracekit.errors import InputError
 
-    folder = Path(__file__).resolve().parents[2] / "sample_traces"
+    folder = sample_folder()
     found = {path.name: path for path in sorted(folder.glob("*")) if path.is_dir() and any(path.rglob("*.json*"))}
     if not found:
         raise InputError("no traces ship with this installation; install torch (pip install tracekit-train[recorder]) and run the demo again", folder)

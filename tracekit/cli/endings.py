@@ -15,7 +15,6 @@ from typer.exceptions import TyperException
 from tracekit.errors import InputError, TracekitError
 from tracekit.report.format import clean
 
-
 _INTERRUPTED = 130
 
 

@@ -22,7 +22,7 @@ def metrics(
       tracekit metrics
       tracekit metrics pipeline
       tracekit metrics --json
-    """  # noqa: D301
+    """
     from tracekit.errors import UsageError
     from tracekit.metrics import METRICS
 

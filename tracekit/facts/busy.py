@@ -12,10 +12,11 @@ from typing import Any
 import pandas as pd
 
 from tracekit import schema
+from tracekit.columns import Mask
 from tracekit.intervals import intersect, merge, subtract, total
 from tracekit.trace import RankTrace
 from tracekit.windows import step_windows
-from tracekit.work import Mask, device_of, devices, intervals_of, work_masks
+from tracekit.work import device_of, devices, intervals_of, work_masks
 
 
 def busy(trace: RankTrace) -> dict[str, pd.DataFrame]:

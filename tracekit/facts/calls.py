@@ -119,8 +119,8 @@ def _above(events: pd.DataFrame, rows: Rows) -> _Above:
 
 def _matching(events: pd.DataFrame, pattern: re.Pattern[str]) -> Mask:
     """Events whose name matches; each distinct name is tried once."""
-    flags = np.array([*(bool(pattern.match(str(n))) for n in events["name"].cat.categories), False], bool)
-    return np.asarray(flags[events["name"].cat.codes.to_numpy()], bool)
+    flags = [*(bool(pattern.match(str(n))) for n in events["name"].cat.categories), False]
+    return np.asarray(flags, np.bool_).take(events["name"].cat.codes.to_numpy(np.int64), mode="wrap")
 
 
 def _kinds(events: pd.DataFrame, rows: Rows, issuer: Rows) -> npt.NDArray[np.object_]:
@@ -181,13 +181,13 @@ def _between_backward_and_optimizer(events: pd.DataFrame, rows: Rows) -> Mask:
     at = np.where(launch >= 0, ts[launch], ts[rows])
     host = events["kind"].isin([Kind.OPERATOR, Kind.RANGE]).to_numpy()
     backward = host & (phase == Phase.BACKWARD)
-    last = pd.Series(ts[backward]).groupby(step[backward]).max()
+    last = pd.Series(ts[backward], dtype="Int64").groupby(step[backward]).max()
     optimizer = host & (phase == Phase.OPTIMIZER)
-    first = pd.Series(ts[optimizer]).groupby(step[optimizer]).min()
+    first = pd.Series(ts[optimizer], dtype="Int64").groupby(step[optimizer]).min()
     mine = step[rows]
-    begun = last.reindex(mine).fillna(np.iinfo(np.int64).max).to_numpy()
-    until = first.reindex(mine).fillna(np.iinfo(np.int64).min).to_numpy()
-    outside = (phase[rows] != Phase.BACKWARD) & (phase[rows] != Phase.OPTIMIZER)
+    begun = last.reindex(mine).to_numpy(np.int64, na_value=np.iinfo(np.int64).max)
+    until = first.reindex(mine).to_numpy(np.int64, na_value=np.iinfo(np.int64).min)
+    outside: Mask = (phase[rows] != Phase.BACKWARD) & (phase[rows] != Phase.OPTIMIZER)
     return (at > begun) & (at < until) & outside & (mine >= 0)
 
 

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
+from tracekit.columns import Mask
 from tracekit.intervals import Union, intersect, measure, merge, subtract, total, union
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import P2P, Phase
-from tracekit.work import Mask, device_of, devices, intervals_of, work_masks
+from tracekit.work import device_of, devices, intervals_of, work_masks
 
 Rows = npt.NDArray[np.int64]
 
@@ -28,7 +29,7 @@ def parts(trace: RankTrace) -> dict[str, pd.DataFrame]:
     """Tables ``compute_parts`` and ``exposed``, per device and step; step null where the trace has no steps."""
     masks, device = work_masks(trace), device_of(trace)
     step = trace.events["step"].to_numpy(np.int64, na_value=-1)
-    numbers = sorted(int(n) for n in trace.events["step"].dropna().unique())
+    numbers: list[int | None] = sorted(int(n) for n in trace.events["step"].dropna().unique())
     compute, exposed = [], []
     for one in devices(trace):
         for number in numbers or [None]:

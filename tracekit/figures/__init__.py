@@ -37,7 +37,12 @@ class Drawing:
 FIGURES: tuple[Drawing, ...] = (
     Drawing("step_budget", "budget", "Where each rank's step went; the parts add up to the step.", lambda r, s: step_budget(r("budget"), steps=s)),
     Drawing("time_breakdown", "breakdown", "What each rank's device did during a step.", lambda r, s: time_breakdown(r("breakdown"), steps=s)),
-    Drawing("layer_cost", "collectives", "Cost of each layer's collectives: waiting for the last rank, then moving bytes.", lambda r, s: layer_cost(r("collectives"), steps=s)),
+    Drawing(
+        "layer_cost",
+        "collectives",
+        "Cost of each layer's collectives: waiting for the last rank, then moving bytes.",
+        lambda r, s: layer_cost(r("collectives"), steps=s),
+    ),
     Drawing("schedule", "pipeline", "The schedule as it ran: one lane per rank, numbers are microbatches.", lambda r, s: schedule(r("pipeline"), steps=s)),
     Drawing("memory_peak", "memory", "What the peak consists of; the categories add up to it.", lambda r, s: peak_parts(r("memory"), steps=s)),
     Drawing("memory_curve", "memory", "Allocated memory of the fullest rank over time.", lambda r, s: curve(r("memory"), steps=s)),

@@ -58,7 +58,7 @@ def mean_parts(table: pd.DataFrame, steps: Collection[int] | None = None) -> pd.
 def order(means: pd.DataFrame) -> list[str]:
     """Work first in the order of a step, then the losses from the largest to the smallest, so that bars compare at their left."""
     work = [p for p in (part(w) for w in WORK) if p in means]
-    return work + sorted((c for c in means if c not in work), key=lambda c: -means[c].mean())
+    return work + sorted((str(c) for c in means.columns if c not in work), key=lambda c: -float(means[c].to_numpy().mean()))
 
 
 def _choose(means: pd.DataFrame) -> tuple[list[int], str]:

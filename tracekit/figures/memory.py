@@ -31,7 +31,9 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
         hovertemplate="%{y:.1f} MiB at %{x:.1f} ms %{customdata}<extra></extra>",
     )  # fmt: skip
     if "reserved_bytes" in line and line.reserved_bytes.notna().any():
-        fig.add_scatter(x=x, y=(line.reserved_bytes.astype("float64") / MIB).to_numpy(), name="reserved", line={"color": theme.GREY, "width": 1.5, "shape": "hv"})
+        fig.add_scatter(
+            x=x, y=(line.reserved_bytes.astype("float64") / MIB).to_numpy(), name="reserved", line={"color": theme.GREY, "width": 1.5, "shape": "hv"}
+        )
     top = peak["allocated_peak_bytes"] / MIB
     at = (peak["allocated_peak_ts_ns"] - start) / 1e6
     right = at > 0.6 * x[-1]
@@ -95,7 +97,7 @@ def _whole(result: Result) -> pd.DataFrame | None:
 
 def _fullest(result: Result) -> pd.Series | None:
     table = _whole(result)
-    return None if table is None else table.loc[table.allocated_peak_bytes.astype("float64").idxmax()]
+    return None if table is None else table.iloc[int(table.allocated_peak_bytes.astype("float64").to_numpy().argmax())]
 
 
 def _same(table: pd.DataFrame, row: pd.Series, *columns: str) -> pd.Series:

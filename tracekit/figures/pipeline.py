@@ -104,7 +104,17 @@ def _receive(actions: pd.DataFrame, column: str, otherwise: npt.NDArray[np.int64
 def _actions(fig: go.Figure, part: pd.DataFrame, action: str, lane: dict[int, str], start: int, several: bool) -> None:
     text = part.microbatch.astype("Int64").astype(str)
     hover = "stage " + part.stage.astype(str) + ", microbatch " + text
-    _bars(fig, part, theme.ACTION_WORDS[action], theme.ACTIONS[action], lane, start, text=text.to_list(), hover=hover.to_list(), shade=part.chunk if several else None)
+    _bars(
+        fig,
+        part,
+        theme.ACTION_WORDS[action],
+        theme.ACTIONS[action],
+        lane,
+        start,
+        text=text.to_list(),
+        hover=hover.to_list(),
+        shade=part.chunk if several else None,
+    )
 
 
 def _bars(
@@ -121,7 +131,11 @@ def _bars(
     pattern: str = "",
 ) -> None:
     lengths = (part.end_ns - part.start_ns).to_numpy() / 1e6
-    marker = {"color": colour, "line": {"width": 0.7, "color": "white"}, "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.25}}
+    marker = {
+        "color": colour,
+        "line": {"width": 0.7, "color": "white"},
+        "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.25},
+    }
     if shade is not None:
         marker["opacity"] = (1 - 0.35 * shade / max(1, shade.max())).to_numpy()
     fig.add_bar(
@@ -152,7 +166,10 @@ def _one_step(table: pd.DataFrame, steps: Collection[int] | None) -> tuple[pd.Da
     if not have:
         return table, ""
     steady = [s for s in have if steps is None or s in steps] or have
-    return table[table.step == steady[0]], f"step {steady[0]}"
+    chosen = table[table.step == steady[0]]
+    if "capture" in chosen:
+        chosen = chosen[chosen.capture == chosen.capture.min()]
+    return chosen, f"step {steady[0]}"
 
 
 def _one_pipeline(actions: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -162,11 +179,11 @@ def _one_pipeline(actions: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         actions = actions[actions.pipeline == actions.pipeline.min()]
         chosen, note = _one_pipeline(actions)
         return chosen, "; ".join(n for n in (f"1 of {many} pipelines", note) if n)
-    stages = actions.groupby("rank").stage.agg(lambda s: tuple(sorted(set(s))))
-    first = stages.reset_index().drop_duplicates("stage")["rank"]
+    stages = {rank: tuple(sorted(set(of))) for rank, of in actions.groupby("rank").stage}
+    first = list({of: rank for rank, of in reversed(stages.items())}.values())[::-1]
     pipelines = len(stages) // max(1, len(first))
     note = f"1 of {pipelines} pipelines" if pipelines > 1 else ""
     if len(first) > LANES:
-        first = first.iloc[np.linspace(0, len(first) - 1, LANES).round().astype(int)]
-        note = "; ".join(n for n in (note, f"{LANES} of {stages.nunique()} ranks of the pipeline, evenly spaced") if n)
+        note = "; ".join(n for n in (note, f"{LANES} of {len(first)} ranks of the pipeline, evenly spaced") if n)
+        first = [first[i] for i in np.linspace(0, len(first) - 1, LANES).round().astype(int)]
     return actions[actions["rank"].isin(first)], note

@@ -7,6 +7,7 @@ is work is blue or green, time that is lost is warm, time in which nothing happe
 from __future__ import annotations
 
 import html
+import re
 
 import plotly.graph_objects as go
 
@@ -29,6 +30,8 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("compute", "#88AACC"),
     ("idle", GREY),
 )
+#: Mesh axis -> how much white is mixed into the colour of its communication.
+_LIGHTER = {"tp": 0.0, "cp": 0.15, "ep": 0.25, "pp": 0.3, "dp": 0.45}
 ACTIONS = {"F": BLUE, "B": GREEN, "I": "#77B36B", "W": YELLOW}
 ACTION_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 MEMORY = {
@@ -41,8 +44,20 @@ RANK_LIMIT = 24
 
 
 def part_colour(name: str) -> str:
-    """Colour of a part of the step, by the words in its name."""
-    return next((colour for word, colour in PARTS if word in name), "#777777")
+    """Colour of a part of the step, by the words in its name; communication is lighter from axis to axis."""
+    colour = next((colour for word, colour in PARTS if word in name), "#777777")
+    axis = re.search(r" in (\w+) communication$|^exposed (\w+) communication$", name)
+    return colour if axis is None else lighter(colour, _LIGHTER.get((axis[1] or axis[2]).removesuffix("_replicate").removesuffix("_shard"), 0.6))
+
+
+def lighter(colour: str, share: float) -> str:
+    """A colour mixed with white.
+
+    >>> lighter("#000000", 0.5)
+    '#808080'
+    """
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(c + (255 - c) * share):02X}" for c in parts)
 
 
 def part_marker(name: str) -> dict[str, object]:
@@ -64,6 +79,7 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
         height: pixels of the drawing, legend and axis included.
         rows: names of horizontal lanes, first on top; None for a numeric y axis.
         note: a line under the axis, for what was left out.
+        legend: whether to show one, above the drawing.
     """
     fig = go.Figure()
     fig.update_layout(
@@ -83,7 +99,9 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
     if rows is not None:
         fig.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(rows)), showgrid=False)
     if note:
-        fig.add_annotation(text=note, x=0, y=0, xref="paper", yref="paper", yshift=-48, xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": SOFT})
+        fig.add_annotation(
+            text=note, x=0, y=0, xref="paper", yref="paper", yshift=-48, xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": SOFT}
+        )
     return fig
 
 

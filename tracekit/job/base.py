@@ -51,7 +51,7 @@ class Job:
         if parts:
             return pd.concat(parts, ignore_index=True)
         columns = {"rank": pd.Series(dtype="int64"), "capture": pd.Series(dtype="int64")}
-        return pd.DataFrame({**columns, **{c: s for c, s in schema.empty(schema.FACTS[name]).items() if c != "rank"}})
+        return pd.concat([pd.DataFrame(columns), schema.empty(schema.FACTS[name]).drop(columns=["rank"], errors="ignore")], axis=1)
 
     @property
     def steady_steps(self) -> frozenset[int]:
@@ -60,7 +60,7 @@ class Job:
         complete = steps.groupby("step").complete.all()
         warm = steps.groupby("step").warmup.any()
         whole = set(complete.index[complete])
-        return frozenset(whole - set(warm.index[warm])) or frozenset(whole)
+        return frozenset(int(s) for s in whole - set(warm.index[warm])) or frozenset(int(s) for s in whole)
 
     @property
     def emulated(self) -> bool:

@@ -47,7 +47,8 @@ def _layers(job: Job) -> dict[int, int]:
     """Numbered layers that ran on each rank."""
     table = job.table("recompute")
     known = table[table["layer_index"].notna()]
-    return {int(rank): int(n) for rank, n in known.groupby("rank")["layer_index"].nunique().items()}
+    counts = known.groupby("rank")["layer_index"].nunique()
+    return dict(zip(counts.index.astype(int).tolist(), counts.astype(int).tolist(), strict=True))
 
 
 def _activations(job: Job, rank: int, layers: int | None) -> dict[str, Any]:

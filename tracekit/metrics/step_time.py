@@ -20,9 +20,9 @@ def compute(job: Job) -> Result:
         "steps": int(table["step"].nunique()),
         "steady_steps": len(job.steady_steps),
         "median_ns": float(steady["window_ns"].median()) if known else None,
-        "fastest_rank": int(per_rank.idxmin()) if known else None,
+        "fastest_rank": int(str(per_rank.idxmin())) if known else None,
         "fastest_rank_median_ns": float(per_rank.min()) if known else None,
-        "slowest_rank": int(per_rank.idxmax()) if known else None,
+        "slowest_rank": int(str(per_rank.idxmax())) if known else None,
         "slowest_rank_median_ns": float(per_rank.max()) if known else None,
     }
     notes = ["Compute was emulated (slept): durations follow from the times that were asked for."] if job.emulated else []

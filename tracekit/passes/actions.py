@@ -7,14 +7,17 @@ by the phase of each event, which this pass leaves to ``layers``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import choose, integers
 from tracekit.intervals import parents
 from tracekit.passes.link import on_cpu_thread
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import GPIPE_RANGE, Action, Kind, parse_actions
+from tracekit.vocabulary import GPIPE_RANGE, Kind, parse_actions
 
 
 def actions(trace: RankTrace) -> RankTrace:
@@ -28,8 +31,8 @@ def actions(trace: RankTrace) -> RankTrace:
     at = _innermost(ranges, events["ts"].to_numpy())
     inside = (at >= 0) & on_cpu_thread(events)
     at = np.maximum(at, 0)
-    stage, microbatch = (ranges[c].to_numpy(np.int64, na_value=-1)[at] for c in ("stage", "microbatch"))
-    action = np.where(inside, ranges["action"].to_numpy(object)[at], None)
+    stage, microbatch = (integers(ranges[c])[at] for c in ("stage", "microbatch"))
+    action = choose(inside, ranges["action"].to_numpy(object)[at], None)
     return trace.with_events(
         stage=pd.arrays.IntegerArray(stage, ~inside | (stage < 0)),
         microbatch=pd.arrays.IntegerArray(microbatch, ~inside | (microbatch < 0)),
@@ -39,7 +42,7 @@ def actions(trace: RankTrace) -> RankTrace:
 
 def _parse_action(name: str) -> tuple[int | None, str, int] | None:
     found = parse_actions(name)
-    return tuple(found[0]) if len(found) == 1 else None
+    return found[0] if len(found) == 1 else None
 
 
 def _parse_gpipe(name: str) -> tuple[int | None, str, int] | None:
@@ -47,19 +50,19 @@ def _parse_gpipe(name: str) -> tuple[int | None, str, int] | None:
     return (None, m["what"][0], int(m["microbatch"])) if m else None
 
 
-def _ranges(events: pd.DataFrame, named: object) -> pd.DataFrame:
+def _ranges(events: pd.DataFrame, named: Callable[[str], tuple[int | None, str, int] | None]) -> pd.DataFrame:
     """Action ranges in order of start: start_ns, end_ns, stage, action, microbatch, and row of the enclosing one."""
-    meaning = {c: named(str(c)) for c in events["name"].cat.categories}  # type: ignore[operator]
-    rows = events[events["kind"].eq(Kind.RANGE).to_numpy() & events["name"].isin([c for c, a in meaning.items() if a]).to_numpy()]
+    meaning = {c: found for c in events["name"].cat.categories if (found := named(str(c)))}
+    rows = events[events["kind"].eq(Kind.RANGE).to_numpy() & events["name"].isin(list(meaning)).to_numpy()]
     rows = rows.sort_values(["ts", "dur"], ascending=[True, False], kind="stable")
-    found = [meaning[n] for n in rows["name"]]
+    rows_of = [meaning[n] for n in rows["name"]]
     frame = pd.DataFrame(
         {
             "start_ns": rows["ts"].to_numpy(np.int64),
             "end_ns": (rows["ts"] + rows["dur"]).to_numpy(np.int64),
-            "stage": pd.array([a[0] for a in found], "Int64"),
-            "action": [a[1] for a in found],
-            "microbatch": pd.array([a[2] for a in found], "Int64"),
+            "stage": pd.array([stage for stage, _, _ in rows_of], dtype="Int64"),
+            "action": [action for _, action, _ in rows_of],
+            "microbatch": pd.array([microbatch for _, _, microbatch in rows_of], dtype="Int64"),
         }
     )
     frame["outer"] = parents(np.zeros(len(frame)), frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
@@ -76,5 +79,3 @@ def _innermost(ranges: pd.DataFrame, ts: npt.NDArray[np.int64]) -> npt.NDArray[n
             return at.astype(np.int64)
         at[over] = outer[at[over]]
 
-
-__all__ = ["Action", "actions"]

@@ -7,11 +7,11 @@ distinct name is judged once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
+from tracekit.columns import by_name, choose, named
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import EMULATED_COMPUTE, Collective, Kind
 
@@ -74,25 +74,19 @@ def is_communication_kernel(name: str) -> bool:
 def classify(trace: RankTrace) -> RankTrace:
     """Set ``kind`` of communication, emulated compute and async ranges, and ``collective`` of whatever communicates."""
     events = trace.events
-    name = events["name"].cat
-    codes = name.codes.to_numpy()
     kind = events["kind"].to_numpy(object, copy=True)
 
-    def named(test: Callable[[str], bool]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return np.fromiter((test(str(c)) for c in name.categories), bool, len(name.categories))[codes]
-
     is_range, is_operator = kind == Kind.RANGE, kind == Kind.OPERATOR
-    kernels = (kind == Kind.COMPUTE) & named(is_communication_kernel)
-    gloo = is_range & named(lambda n: n.startswith("gloo:"))
+    kernels = (kind == Kind.COMPUTE) & named(events, is_communication_kernel)
+    gloo = is_range & named(events, lambda n: n.startswith("gloo:"))
     kind[kernels | gloo] = Kind.COMMUNICATION
-    kind[is_range & named(lambda n: n.startswith("nccl:"))] = Kind.ASYNC_RANGE
-    kind[is_range & named(lambda n: n == EMULATED_COMPUTE)] = Kind.COMPUTE
-    issuing = is_operator & named(lambda n: n.startswith("c10d::"))
+    kind[is_range & named(events, lambda n: n.startswith("nccl:"))] = Kind.ASYNC_RANGE
+    kind[is_range & named(events, lambda n: n == EMULATED_COMPUTE)] = Kind.COMPUTE
+    issuing = is_operator & named(events, lambda n: n.startswith("c10d::"))
 
-    by_name = np.array([collective_of(str(c)) for c in name.categories], object)[codes]
-    collective = np.where(kernels | gloo | issuing, by_name, None)
+    collective = choose(kernels | gloo | issuing, by_name(events, collective_of), None)
     stated = events["collective"].cat
     if len(stated.categories):
         meaning = np.array([*(collective_of(str(c)) for c in stated.categories), None], object)[stated.codes.to_numpy()]
-        collective = np.where(pd.notna(meaning), meaning, collective)
+        collective = choose(pd.notna(meaning), meaning, collective)
     return trace.with_events(kind=pd.Categorical(kind, categories=list(Kind)), collective=pd.Categorical(collective, categories=list(Collective)))

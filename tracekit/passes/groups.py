@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.columns import Mask, choose, integers, nullable
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import P2P, Kind
 
@@ -48,7 +49,7 @@ def _from_groups(trace: RankTrace) -> RankTrace:
     return trace.with_events(group_ranks=pd.Categorical(ranks), group_size=size, group_desc=pd.Categorical(desc))
 
 
-def _from_flight_recorder(trace: RankTrace, runs: np.ndarray[Any, np.dtype[np.bool_]]) -> RankTrace:
+def _from_flight_recorder(trace: RankTrace, runs: Mask) -> RankTrace:
     events = trace.events
     entries = [e for e in trace.meta.flight_recorder if not e.get("is_p2p") and str(e.get("profiling_name", "")).startswith("gloo:")]
     collective = runs & events["launch"].notna().to_numpy() & ~events["collective"].isin(list(P2P)).to_numpy()
@@ -63,7 +64,7 @@ def _from_flight_recorder(trace: RankTrace, runs: np.ndarray[Any, np.dtype[np.bo
         )
     created = np.array([int(e["time_created_ns"]) for e in entries], np.int64)
     order = np.argsort(created, kind="stable")
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)[rows]
+    launch = integers(events["launch"])[rows]
     start, end = events["ts"].to_numpy()[launch], (events["ts"] + events["dur"]).to_numpy()[launch]
     at = np.searchsorted(created[order], start - _CLOCK_SLACK_NS)
     found = (at < len(order)) & (created[order][np.minimum(at, len(order) - 1)] <= end + _CLOCK_SLACK_NS)
@@ -71,14 +72,15 @@ def _from_flight_recorder(trace: RankTrace, runs: np.ndarray[Any, np.dtype[np.bo
     columns = {c: events[c].to_numpy(object, copy=True) for c in ("group", "group_desc", "group_ranks", "group_size", "seq")}
     groups_of = _pg_ranks(trace.meta.groups)
     for row, entry in zip(rows, (entries[order[i]] for i in at), strict=True):
-        name, desc = (list(entry["process_group"]) + [None, None])[:2]
+        name, desc = [*entry["process_group"], None, None][:2]
         ranks = groups_of.get(str(name))
         columns["group"][row], columns["group_desc"][row], columns["seq"][row] = str(name), desc, int(entry["collective_seq_id"])
         columns["group_ranks"][row] = ",".join(map(str, ranks)) if ranks else None
         columns["group_size"][row] = len(ranks) if ranks else None
     missing = int((~found).sum())
     if missing:
-        trace = trace.with_finding("flight_recorder_short", "warning", f"{missing} gloo collectives have no Flight Recorder entry: enlarge TORCH_FR_BUFFER_SIZE", count=missing)
+        says = f"{missing} gloo collectives have no Flight Recorder entry: enlarge TORCH_FR_BUFFER_SIZE"
+        trace = trace.with_finding("flight_recorder_short", "warning", says, count=missing)
     return trace.with_events(
         **{c: pd.Categorical(columns[c]) for c in ("group", "group_desc", "group_ranks")},
         **{c: pd.array(columns[c], "Int64") for c in ("group_size", "seq")},
@@ -89,21 +91,21 @@ def _pg_ranks(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, .
     return {name: tuple(sorted(facts["ranks"])) for name, facts in groups.items() if facts["ranks"]}
 
 
-def _peers(trace: RankTrace, runs: np.ndarray[Any, np.dtype[np.bool_]]) -> RankTrace:
+def _peers(trace: RankTrace, runs: Mask) -> RankTrace:
     """Peers of gloo sends and receives as global ranks, by the pipeline (else only) group of this rank."""
     events = trace.events
     p2p = runs & events["collective"].isin(list(P2P)).to_numpy() & events["peer"].notna().to_numpy()
     if not p2p.any():
         return trace
     ranks = _p2p_group(trace)
-    peer = events["peer"].to_numpy(np.int64, na_value=-1)
+    peer = integers(events["peer"])
     known = p2p & (peer < len(ranks))
     table = np.array([*ranks, -1], np.int64)
     out = np.where(known, table[np.minimum(np.maximum(peer, 0), len(ranks))], np.where(p2p, -1, peer))
     label = ",".join(map(str, ranks)) if ranks else None
     return trace.with_events(
-        peer=pd.arrays.IntegerArray(out, out < 0),
-        group_ranks=pd.Categorical(np.where(known, label, events["group_ranks"].to_numpy(object))),
+        peer=nullable(out),
+        group_ranks=pd.Categorical(choose(known, label, events["group_ranks"].to_numpy(object))),
     )
 
 

@@ -10,16 +10,12 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import Mask, Objects, Rows, by_name, choose, integers, named, nullable, take
 from tracekit.passes.link import inherit
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import FSDP_SPAN, LAYER_INDEX, OPTIMIZER_SPAN, Direction, Kind, Phase, clean_module_path, parse_module_span
-
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
-Objects = npt.NDArray[np.object_]
 
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 #: Autograd functions that DTensor calls inside its own backward: they carry a forward's marks but repeat nothing.
@@ -32,23 +28,23 @@ def layers(trace: RankTrace) -> RankTrace:
     """Fill ``layer``, ``layer_source``, ``phase``, ``recompute`` and, without a pipeline, ``microbatch``."""
     events = trace.events
     names = events["name"].to_numpy(object)
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    parent = integers(events["parent"])
     spans = _spans(events)
     span = inherit(parent, spans["layer"].notna().to_numpy())
-    node = inherit(parent, _named(events, lambda n: n.startswith(BACKWARD_NODE)) & events["kind"].eq(Kind.OPERATOR).to_numpy())
+    node = inherit(parent, named(events, lambda n: n.startswith(BACKWARD_NODE)) & events["kind"].eq(Kind.OPERATOR).to_numpy())
     frames = _frames(events, parent)
 
-    layer, source = _take(spans["layer"].to_numpy(object), span), _take(spans["source"].to_numpy(object), span)
+    layer, source = take(spans["layer"].to_numpy(object), span), take(spans["source"].to_numpy(object), span)
     framed = pd.isna(layer) & pd.notna(frames)
-    layer, source = np.where(framed, frames, layer), np.where(framed, "module", source)
-    repeated = _repeated(events, names, node, parent) | (_take(spans["direction"].to_numpy(object), span) == Direction.RECOMPUTE)
+    layer, source = choose(framed, frames, layer), choose(framed, "module", source)
+    repeated = _repeated(events, names, node, parent) | (take(spans["direction"].to_numpy(object), span) == Direction.RECOMPUTE)
     microbatch = _microbatches(events, spans, span, parent)
 
     forward = _forward_of(events, node)
     through = np.where(node >= 0, forward[np.maximum(node, 0)], -1)
     by_number = pd.isna(layer) & (through >= 0)
-    layer, source = np.where(by_number, layer[np.maximum(through, 0)], layer), np.where(by_number, "sequence", source)
-    layer, source = np.where(pd.isna(layer), None, layer), np.where(pd.isna(layer), None, source)
+    layer, source = choose(by_number, take(layer, through), layer), choose(by_number, "sequence", source)
+    layer, source = choose(pd.isna(layer), None, layer), choose(pd.isna(layer), None, source)
     microbatch = np.where((microbatch < 0) & (through >= 0), microbatch[np.maximum(through, 0)], microbatch)
 
     phase = _phases(events, spans, span, node, parent)
@@ -59,24 +55,23 @@ def layers(trace: RankTrace) -> RankTrace:
         "phase": pd.Categorical(phase, categories=list(Phase)),
     }
     if events["microbatch"].isna().all():
-        columns["microbatch"] = pd.arrays.IntegerArray(microbatch, microbatch < 0)
+        columns["microbatch"] = nullable(microbatch)
     return trace.with_events(**columns)
 
 
 def _spans(events: pd.DataFrame) -> pd.DataFrame:
     """Per event: layer, direction and source of the range that it is; null for everything else."""
-    layer, direction, source = {}, {}, {}
-    for category in events["name"].cat.categories:
-        name = str(category)
+    def meaning(name: str) -> tuple[str | None, Direction | None, str] | None:
         if span := parse_module_span(name):
-            layer[category], direction[category], source[category] = clean_module_path(span.layer) or None, span.direction, "range"
-        elif (fsdp := FSDP_SPAN.match(name)) and fsdp["layer"]:
-            layer[category], source[category] = clean_module_path(fsdp["layer"]) or None, "fsdp"
-    is_range = events["kind"].eq(Kind.RANGE).to_numpy()
-    codes, categories = events["name"].cat.codes.to_numpy(), events["name"].cat.categories
-    columns = {"layer": layer, "direction": direction, "source": source}
-    meaning = {c: np.array([*(found.get(n) for n in categories), None], object) for c, found in columns.items()}
-    return pd.DataFrame({c: pd.Series(np.where(is_range, values[codes], None), dtype=object) for c, values in meaning.items()})
+            return clean_module_path(span.layer) or None, span.direction, "range"
+        fsdp = FSDP_SPAN.match(name)
+        return (clean_module_path(fsdp["layer"]) or None, None, "fsdp") if fsdp and fsdp["layer"] else None
+
+    nothing = (None, None, None)
+    found = choose(events["kind"].eq(Kind.RANGE).to_numpy(), by_name(events, meaning), None)
+    unique, codes = pd.factorize(found)[::-1]
+    table = [*unique, nothing]  # code -1, no such range, is the last row
+    return pd.DataFrame({c: pd.Series([row[i] for row in table], dtype="object").take(codes).array for i, c in enumerate(("layer", "direction", "source"))})
 
 
 def _frames(events: pd.DataFrame, parent: Rows) -> Objects:
@@ -115,16 +110,16 @@ def _repeated(events: pd.DataFrame, names: Objects, node: Rows, parent: Rows) ->
     """
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
     marked = operator & events["sequence"].notna().to_numpy() & events["fwd_thread"].eq(0).fillna(False).to_numpy(bool) & (node >= 0)
-    marked &= ~_named(events, lambda n: n.startswith(_NOT_REPEATED))
+    marked &= ~named(events, lambda n: n.startswith(_NOT_REPEATED))
     builds = np.zeros(len(events), bool)
-    builds[node[marked & _named(events, lambda n: n.startswith("aten::"))]] = True
+    builds[node[marked & named(events, lambda n: n.startswith("aten::"))]] = True
     marked &= builds[np.maximum(node, 0)]
     return inherit(parent, marked) >= 0
 
 
 def _forward_of(events: pd.DataFrame, node: Rows) -> Rows:
     """Forward operator of each backward node by Sequence number; a node without one follows the node before it."""
-    sequence = events["sequence"].to_numpy(np.int64, na_value=-1)
+    sequence = integers(events["sequence"])
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
     forward = np.flatnonzero(operator & (sequence >= 0) & events["fwd_thread"].eq(0).fillna(False).to_numpy(bool) & (node < 0))
     # the last operator that saw a number made the node with it: those before it made none
@@ -140,13 +135,13 @@ def _forward_of(events: pd.DataFrame, node: Rows) -> Rows:
 
 
 def _microbatches(events: pd.DataFrame, spans: pd.DataFrame, span: Rows, parent: Rows) -> Rows:
-    """k in the k-th run of a module within its step and direction; -1 where unknown."""
+    """K in the k-th run of a module within its step and direction; -1 where unknown."""
     outermost = spans["direction"].notna().to_numpy() & (np.where(parent >= 0, span[np.maximum(parent, 0)], -1) < 0)
     rows = np.flatnonzero(outermost & events["step"].notna().to_numpy())
     out = np.full(len(events), -1, np.int64)
     if len(rows):
         rows = rows[np.argsort(events["ts"].to_numpy()[rows], kind="stable")]
-        key = [events["step"].to_numpy(np.int64, na_value=-1)[rows], spans["layer"].to_numpy(object)[rows], spans["direction"].to_numpy(object)[rows]]
+        key = [integers(events["step"])[rows], spans["layer"].to_numpy(object)[rows], spans["direction"].to_numpy(object)[rows]]
         own = np.full(len(events), -1, np.int64)
         own[rows] = pd.Series(rows).groupby(key).cumcount().to_numpy()
         nearest = inherit(parent, own >= 0)
@@ -156,27 +151,16 @@ def _microbatches(events: pd.DataFrame, spans: pd.DataFrame, span: Rows, parent:
 
 def _phases(events: pd.DataFrame, spans: pd.DataFrame, span: Rows, node: Rows, parent: Rows) -> Objects:
     """Phase of each CPU event: optimizer over backward over forward; null where nothing tells."""
-    direction = _take(spans["direction"].to_numpy(object), span)
+    direction = take(spans["direction"].to_numpy(object), span)
     action = events["action"].to_numpy(object)
-    optimizer = inherit(parent, _named(events, lambda n: bool(OPTIMIZER_SPAN.match(n)))) >= 0
+    optimizer = inherit(parent, named(events, lambda n: bool(OPTIMIZER_SPAN.match(n)))) >= 0
     backward = (node >= 0) | np.isin(direction, [Direction.BACKWARD, Direction.RECOMPUTE])
     recorded = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["sequence"].notna().to_numpy() & events["fwd_thread"].eq(0).fillna(False).to_numpy(bool)
-    frame = events["kind"].eq(Kind.PYTHON).to_numpy() & _named(events, lambda n: n.startswith("nn.Module: "))
+    frame = events["kind"].eq(Kind.PYTHON).to_numpy() & named(events, lambda n: n.startswith("nn.Module: "))
     forward = (direction == Direction.FORWARD) | (inherit(parent, recorded | frame) >= 0)
-    by_action = np.where(np.isin(action, ["B", "I", "W"]), Phase.BACKWARD, np.where(action == "F", Phase.FORWARD, None))
-    return np.where(optimizer, Phase.OPTIMIZER, np.where(backward, Phase.BACKWARD, np.where(pd.notna(by_action), by_action, np.where(forward, Phase.FORWARD, None))))
+    by_action = choose(np.isin(action, ["B", "I", "W"]), Phase.BACKWARD, choose(action == "F", Phase.FORWARD, choose(forward, Phase.FORWARD, None)))
+    return choose(optimizer, Phase.OPTIMIZER, choose(backward, Phase.BACKWARD, by_action))
 
-
-def _take(values: Objects, rows: Rows) -> Objects:
-    """Values at rows; null where the row is -1."""
-    return np.where(rows >= 0, values[np.maximum(rows, 0)], None)
-
-
-def _named(events: pd.DataFrame, test: object) -> Mask:
-    """Mask of events whose name passes; the test runs once per distinct name."""
-    categories = events["name"].cat.categories
-    passes = np.fromiter((bool(test(str(c))) for c in categories), bool, len(categories))  # type: ignore[operator]
-    return passes[events["name"].cat.codes.to_numpy()] if len(passes) else np.zeros(len(events), bool)
 
 
 __all__ = ["BACKWARD_NODE", "LAYER_INDEX", "layers"]

@@ -8,14 +8,12 @@ by the order of calls within each family. Communication without metadata of its 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import Mask, Objects, Rows, integers, nullable
 from tracekit.intervals import parents
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import P2P, Collective, Kind
-
-Rows = npt.NDArray[np.int64]
 
 NESTED = (Kind.OPERATOR, Kind.RANGE, Kind.PYTHON, Kind.LAUNCH)
 _METADATA = ("group", "group_desc", "group_ranks", "group_size", "seq", "peer", "nbytes", "dtype")
@@ -28,11 +26,11 @@ def link(trace: RankTrace) -> RankTrace:
     launch = _device_launches(events)
     trace, gloo_launch = _gloo_launches(trace)
     launch = np.where(gloo_launch >= 0, gloo_launch, launch)
-    trace = trace.with_events(parent=_nullable(parent), launch=_nullable(launch))
+    trace = trace.with_events(parent=nullable(parent), launch=nullable(launch))
     return _inherit_metadata(trace, parent, launch)
 
 
-def inherit(parent: Rows, own: npt.NDArray[np.bool_]) -> Rows:
+def inherit(parent: Rows, own: Mask) -> Rows:
     """Row of the nearest ancestor-or-self that has something of its own; -1 where none has.
 
     >>> inherit(np.array([-1, 0, 1, -1]), np.array([True, False, False, False])).tolist()
@@ -47,7 +45,7 @@ def inherit(parent: Rows, own: npt.NDArray[np.bool_]) -> Rows:
         source[climb] = source[source[climb]]
 
 
-def on_cpu_thread(events: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def on_cpu_thread(events: pd.DataFrame) -> Mask:
     """Events that nest on a CPU thread; emulated compute is among them."""
     return (events["kind"].isin(NESTED) | (events["kind"].eq(Kind.COMPUTE) & events["device"].isna())).to_numpy()
 
@@ -66,7 +64,7 @@ def _device_launches(events: pd.DataFrame) -> Rows:
     out = np.full(len(events), -1, np.int64)
     device = events["device"].notna().to_numpy() & events["kind"].ne(Kind.DEVICE_RANGE).to_numpy()
     for column, kinds in (("correlation", [Kind.LAUNCH]), ("external_id", [Kind.OPERATOR])):
-        keys = events[column].to_numpy(np.int64, na_value=-1)
+        keys = integers(events[column])
         calls = np.flatnonzero(events["kind"].isin(kinds).to_numpy() & (keys >= 0))
         if len(calls):
             # the last of several calls with one id wins: ids are unique within a process
@@ -76,7 +74,7 @@ def _device_launches(events: pd.DataFrame) -> Rows:
     return out
 
 
-def _gloo_family(collective: pd.Series[str]) -> npt.NDArray[np.object_]:
+def _gloo_family(collective: pd.Series[str]) -> Objects:
     """The family in which gloo executes a collective: a reduce-scatter runs as an all-reduce."""
     names = collective.astype(object).to_numpy()
     return np.where(names == Collective.REDUCE_SCATTER, Collective.ALL_REDUCE, names)
@@ -125,12 +123,9 @@ def _inherit_metadata(trace: RankTrace, parent: Rows, launch: Rows) -> RankTrace
     return trace.with_events(**columns)
 
 
-def _filled(column: pd.Series, take: npt.NDArray[np.bool_], source: Rows) -> pd.Series:
+def _filled(column: pd.Series, take: Mask, source: Rows) -> pd.Series:
     """The column with the rows of ``take`` replaced by the value at their source."""
     out = column.copy()
     out[take] = column.iloc[source[take]].array
     return out
 
-
-def _nullable(rows: Rows) -> pd.arrays.IntegerArray:
-    return pd.arrays.IntegerArray(rows, rows < 0)

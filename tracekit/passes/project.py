@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracekit.columns import integers
 from tracekit.trace import RankTrace
 
 INHERITED = ("phase", "layer", "layer_source", "recompute", "stage", "action", "microbatch")
@@ -12,7 +13,7 @@ INHERITED = ("phase", "layer", "layer_source", "recompute", "stage", "action", "
 def project(trace: RankTrace) -> RankTrace:
     """Copy the context of each launch to the device work (and the gloo execution) that it launched."""
     events = trace.events
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)
+    launch = integers(events["launch"])
     rows = np.flatnonzero(launch >= 0)
     columns = {}
     for name in INHERITED:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
+from tracekit.columns import integers, nullable
 from tracekit.passes.link import on_cpu_thread
 from tracekit.trace import RankTrace
 
@@ -16,7 +16,7 @@ def samples(trace: RankTrace) -> RankTrace:
     events, rows = trace.events, np.flatnonzero(on_cpu_thread(trace.events))
     ts, thread = trace.samples["ts"].to_numpy(), trace.samples["thread"].to_numpy()
     start, end = events["ts"].to_numpy(), (events["ts"] + events["dur"]).to_numpy()
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    parent = integers(events["parent"])
     at = np.full(len(trace.samples), -1, np.int64)
     for one in np.unique(thread):
         mine, calls = np.flatnonzero(thread == one), rows[events["thread"].to_numpy()[rows] == one]
@@ -25,5 +25,5 @@ def samples(trace: RankTrace) -> RankTrace:
     while True:
         over = np.flatnonzero((at >= 0) & (ts >= end[np.maximum(at, 0)]))
         if not len(over):
-            return replace(trace, samples=trace.samples.assign(event=pd.arrays.IntegerArray(at, at < 0)))
+            return replace(trace, samples=trace.samples.assign(event=nullable(at)))
         at[over] = parent[at[over]]

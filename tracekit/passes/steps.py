@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import integers, nullable
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import STEP, Kind
 
@@ -34,11 +35,11 @@ def steps(trace: RankTrace) -> RankTrace:
     if not len(ranges):
         return trace.with_finding("no_steps", "warning", "no ProfilerStep range: call prof.step() once per training step to get figures per step")
     at = _step_at(events["ts"].to_numpy(), ranges)
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)
+    launch = integers(events["launch"])
     on_device = events["device"].notna().to_numpy()
     at = np.where(launch >= 0, at[launch], np.where(on_device, -1, at))
     number = np.where(at >= 0, ranges["step"].to_numpy()[at], 0)
-    return trace.with_events(step=pd.arrays.IntegerArray(number, at < 0))
+    return trace.with_events(step=nullable(np.where(at >= 0, number, -1)))
 
 
 def _step_at(ts: npt.NDArray[np.int64], ranges: pd.DataFrame) -> npt.NDArray[np.int64]:

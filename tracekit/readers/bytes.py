@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from pathlib import Path
 
-from isal import igzip, isal_zlib
+from isal import igzip_threaded, isal_zlib
 
 from tracekit.errors import InputError
 
@@ -26,7 +27,7 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
             if raw.read(2) != _GZIP:
                 raw.seek(0)
                 return _whole(raw.read(limit + 1), path, limit)
-        with igzip.open(path, "rb") as stream:
+        with igzip_threaded.open(path, "rb", threads=1) as stream:  # type: ignore[no-untyped-call]
             parts, size = [], 0
             while chunk := stream.read(_CHUNK):
                 parts.append(chunk)
@@ -36,8 +37,9 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
             return _whole(b"".join(parts), path, limit)
     except EOFError as error:
         size = path.stat().st_size
-        raise InputError(f"the gzip stream ends early (the file has {size} bytes); was the job killed or the copy cut? Copy or record it again", path, size) from error
-    except (igzip.BadGzipFile, isal_zlib.error) as error:
+        says = f"the gzip stream ends early (the file has {size} bytes); was the job killed or the copy cut? Copy or record it again"
+        raise InputError(says, path, size) from error
+    except (gzip.BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
         raise InputError(f"the gzip stream is damaged ({error}); copy or record it again", path) from error
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or error})", path) from error

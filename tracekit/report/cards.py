@@ -58,7 +58,8 @@ def _bubble(document: Document) -> Card | None:
     if not _available(document, "pipeline"):
         return None
     s = metric(document, "pipeline").get("summary") or {}
-    detail = f"closed form {fmt.percent(s.get('closed_form_bubble_ratio'))} ({fmt.clean(s.get('schedule') or fmt.UNKNOWN)}, p = {s.get('pipeline_ranks')}, m = {s.get('microbatches')})"
+    schedule = f"{fmt.clean(s.get('schedule') or fmt.UNKNOWN)}, p = {s.get('pipeline_ranks')}, m = {s.get('microbatches')}"
+    detail = f"closed form {fmt.percent(s.get('closed_form_bubble_ratio'))} ({schedule})"
     return Card("Pipeline bubble", fmt.percent(s.get("bubble_ratio")), detail)
 
 

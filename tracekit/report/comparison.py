@@ -107,7 +107,16 @@ def _memory(runs: Sequence[Compared]) -> Grid:
                 fmt.size(s.get("activation_saved_bytes")) if done else NONE,
             )
         )
-    header = ("run", "memory peak", "activations at it", "activations, closed form", "recompute", "overhead of compute", "overhead, theory", "activations saved")
+    header = (
+        "run",
+        "memory peak",
+        "activations at it",
+        "activations, closed form",
+        "recompute",
+        "overhead of compute",
+        "overhead, theory",
+        "activations saved",
+    )
     return Grid("Memory and recomputation (fullest rank)", header, tuple(rows), (False, True, True, True, False, True, True, True))
 
 

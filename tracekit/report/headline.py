@@ -44,7 +44,11 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     pipeline = metric(document, "pipeline").get("summary") or {}
     if (pipeline.get("bubble_ns") or 0) >= loss["duration_ns"] or (loss["part"], loss["axis"]) == ("comm_wait", "pp"):
         bubble = pipeline.get("bubble_ns")
-        share = f"{fmt.duration(bubble)} per rank ({fmt.percent(pipeline.get('bubble_ratio'))} of the pipeline's window)" if bubble else _share(loss["duration_ns"], whole)
+        share = (
+            f"{fmt.duration(bubble)} per rank ({fmt.percent(pipeline.get('bubble_ratio'))} of the pipeline's window)"
+            if bubble
+            else _share(loss["duration_ns"], whole)
+        )
         return f"{first} The largest loss is the pipeline bubble: {share}.", f"To win it back: {_BUBBLE}"
     name = fmt.part(loss["part"], loss["axis"])
     advice = ADVICE.get(loss["part"], "see the step budget below.")

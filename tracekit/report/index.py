@@ -25,7 +25,7 @@ def render(title: str, answer: str, explanation: str, runs: Sequence[Compared]) 
         if metric(r.document, "budget").get("available")
     }
     fig = comparison.budgets(parts)
-    figures = [] if fig is None else [Drawn("figure-budgets", "Where the step of each run went.", int(fig.layout.height), Markup(embed.to_json(fig)))]  # noqa: S704
+    figures = [] if fig is None else [Drawn("figure-budgets", "Where the step of each run went.", int(fig.layout.height), Markup(embed.to_json(fig)))]
     return page(
         "index.html.j2",
         title=title,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tracekit.report import format as fmt
@@ -46,15 +47,15 @@ def story(document: Mapping[str, Any]) -> Story:
 
 def _title(document: Mapping[str, Any]) -> str:
     run = document.get("run") or {}
-    source = run.get("source")
-    first = source[0] if isinstance(source, (list, tuple)) and source else source
+    paths = _paths(run.get("source"))
+    folder = Path(_common(paths)).name if paths else ""
     config = run.get("config") or {}
     schedule = (config.get("pipeline") or {}).get("schedule")
     again = config.get("recompute")
     words = [config.get("recipe"), schedule, f"recompute {again}" if again not in (None, "none") else None]
     named = [str(w) for w in words if w]
     count = len(run.get("ranks") or ())
-    return fmt.clean(", ".join([*named, fmt.plural(count, "rank")]) if named else first or "training run")
+    return fmt.clean(", ".join([*named, fmt.plural(count, "rank")]) if named else f"{folder or 'training run'}, {fmt.plural(count, 'rank')}")
 
 
 def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -98,10 +99,14 @@ def _run(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _sources(source: Any) -> str:
-    paths = [source] if isinstance(source, str) else [str(s) for s in source or ()]
+    paths = _paths(source)
     if len(paths) > 1:
         return f"{fmt.clean(_common(paths), 200)} ({len(paths)} traces)"
     return fmt.clean(paths[0], 200) if paths else fmt.UNKNOWN
+
+
+def _paths(source: Any) -> list[str]:
+    return [source] if isinstance(source, str) else [str(s) for s in source or ()]
 
 
 def _common(paths: Sequence[str]) -> str:

@@ -37,7 +37,9 @@ def group(s: Story) -> Group:
         head.append("  EMULATED COMPUTE ", style="black on yellow")
     parts: list[RenderableType] = [head, Text.assemble("Health ", (s.verdict, f"bold {_COLOUR.get(s.verdict, 'white')}"))]
     for f in s.findings:
-        parts.append(Text.assemble(("  " + f.severity, _COLOUR.get(f.severity, "white")), f" {f.code}: {f.message}", (f" ({f.where})" if f.where else "", "dim")))
+        parts.append(
+            Text.assemble(("  " + f.severity, _COLOUR.get(f.severity, "white")), f" {f.code}: {f.message}", (f" ({f.where})" if f.where else "", "dim"))
+        )
     parts.append(Panel(Text.assemble((s.headline, "bold"), ("\n" + s.advice if s.advice else "")), border_style="cyan"))
     parts.append(Text("   ".join(f"{k}: {v}" for k, v in s.run), style="dim"))
     parts.append(Columns([_card(c) for c in s.cards], equal=True, expand=False))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit.report import format as fmt
-from tracekit.report.parts import Section, grid
+from tracekit.report.parts import Grid, Section, grid
 from tracekit.report.rows import Row, group, of_steps, steady_steps, table, total
 from tracekit.report.sections.common import section
 
@@ -18,7 +18,9 @@ def mean_parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     rows = of_steps(table(document, "budget", "ranks"), steady_steps(document))
     steps = len(group(rows, ["rank", "capture", "device", "step"]))
-    sums = [{"part": p, "axis": a, "duration_ns": _divide(total(r.get("duration_ns") for r in of), steps)} for (p, a), of in group(rows, ["part", "axis"]).items()]
+    sums = [
+        {"part": p, "axis": a, "duration_ns": _divide(total(r.get("duration_ns") for r in of), steps)} for (p, a), of in group(rows, ["part", "axis"]).items()
+    ]
     return [r for r in sums if r["duration_ns"] != 0]
 
 
@@ -31,7 +33,13 @@ def budget(document: Mapping[str, Any]) -> Section:
         {"part": fmt.part(p["part"], p["axis"]), "mean_ns": p["duration_ns"], "of the step_ratio": _divide(p["duration_ns"], whole)}
         for p in sorted(parts, key=lambda p: -(p["duration_ns"] or 0))
     ]
-    grids = (grid("Mean over ranks and steps", [*shares, {"part": "step", "mean_ns": whole, "of the step_ratio": None if whole is None else 1.0}] if shares else [], ["part", "mean_ns", "of the step_ratio"]),)
+    grids: tuple[Grid, ...] = (
+        grid(
+            "Mean over ranks and steps",
+            [*shares, {"part": "step", "mean_ns": whole, "of the step_ratio": None if whole is None else 1.0}] if shares else [],
+            ["part", "mean_ns", "of the step_ratio"],
+        ),
+    )
     per_rank = _per_rank(rows, parts)
     if len(per_rank) > 1:
         columns = ["rank", *dict.fromkeys(k for r in per_rank for k in r if k != "rank")]
@@ -54,5 +62,3 @@ def _per_rank(rows: list[Row], parts: list[dict[str, Any]]) -> list[Row]:
 
 def _divide(a: float | None, b: float | None) -> float | None:
     return None if a is None or not b else a / b
-
-

@@ -27,7 +27,9 @@ def peaks(document: Mapping[str, Any]) -> list[Row]:
 def memory(document: Mapping[str, Any]) -> Section:
     """The section of the metric ``memory``: the peak of each rank by category, then activations by layer on the fullest rank."""
     rows = peaks(document)
-    grids = [grid("At the peak, per rank", rows, ["rank", "allocated_peak_bytes", "reserved_peak_bytes", *CATEGORIES], limit=16, left_out=", the fullest first")]
+    grids = [
+        grid("At the peak, per rank", rows, ["rank", "allocated_peak_bytes", "reserved_peak_bytes", *CATEGORIES], limit=16, left_out=", the fullest first")
+    ]
     fullest = max(rows, key=lambda r: r.get("allocated_peak_bytes") or 0, default=None)
     if fullest is not None:
         of = [r for r in table(document, "memory", "by_layer") if r.get("rank") == fullest.get("rank") and r.get("step") == fullest.get("step")]
@@ -39,4 +41,11 @@ def memory(document: Mapping[str, Any]) -> Section:
     whole = metric(document, "memory").get("summary") or {}
     summary = {k: v for k, v in whole.items() if k not in CATEGORIES or k == "activation_bytes"}
     obtained = "measured: the allocator's events and the blocks that stood before the recording; the categories, unknown among them, sum to the peak exactly"
-    return section(document, "memory", obtained, ("measured",), facts(summary, ("allocated_peak_bytes", "rank", "activation_bytes", "activation_theory_bytes")), tuple(grids))
+    return section(
+        document,
+        "memory",
+        obtained,
+        ("measured",),
+        facts(summary, ("allocated_peak_bytes", "rank", "activation_bytes", "activation_theory_bytes")),
+        tuple(grids),
+    )
