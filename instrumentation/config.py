@@ -171,6 +171,10 @@ def configure(recipe: str, ranks: int | None = None, *, out: str, **given: Any) 
     fields: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     ranks = {"dense": 1, "3d": 8, "pp": 4}.get(recipe, 2) if ranks is None else ranks
     fields |= _degrees(recipe, ranks, fields)
+    if fields.get("emulate_compute_ns") is not None:
+        # The time is slept, so the tensors only have to exist.
+        for name, value in {"hidden": 32, "sequence": 16, "microbatch_size": 1, "steps": 5}.items():
+            fields.setdefault(name, value)
     if fields.get("pp", 1) > 1:
         fields.setdefault("schedule", "1f1b")
         schedule = SCHEDULES.get(fields["schedule"])
@@ -179,10 +183,6 @@ def configure(recipe: str, ranks: int | None = None, *, out: str, **given: Any) 
         fields.setdefault("microbatch_size", 2)
         # Two layers a rank, so that schedules with one and with two stages a rank train the same model.
         fields.setdefault("layers", max(4, fields["pp"] * max(2, fields["virtual"])))
-    if fields.get("emulate_compute_ns") is not None:
-        # The time is slept, so the tensors only have to exist.
-        for name, value in {"hidden": 32, "sequence": 16, "microbatch_size": 1, "steps": 5}.items():
-            fields.setdefault(name, value)
     fields.setdefault("sequence_parallel", recipe == "tp-sp")
     return RunConfig(recipe=recipe, ranks=ranks, out=out, **fields)
 

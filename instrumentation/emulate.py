@@ -74,7 +74,7 @@ class EmulatedCompute(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x of any shape; returned equal."""
+        """Sleep; x, of any shape, is returned equal."""
         return InputPath.apply(x, self.seconds) + WeightPath.apply(self.weight, self.seconds)
 
 

@@ -41,7 +41,7 @@ def launch(configs: Sequence[RunConfig], progress: Progress | None = None) -> No
         progress: called about ten times a second at most, when something has moved.
 
     Raises:
-        UsageError: a run directory holds something already.
+        UsageError: a run directory holds something already, or there is no GPU for ``device="cuda"``.
         RunFailed: a rank failed; names the rank, its error and where its whole output is.
     """
     for config in configs:
@@ -66,12 +66,15 @@ def _check_out(out: Path) -> None:
 
 def _run_agent(config: RunConfig, scratch: Path) -> None:
     """Start the ranks and wait; the first error of a rank ends all of them."""
+    import torch
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     from instrumentation.worker import work
 
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda needs a GPU that torch can see; leave it out to run on CPU")
     settings = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -97,13 +100,15 @@ def _run_agent(config: RunConfig, scratch: Path) -> None:
 def _first_failure(scratch: Path, error: ChildFailedError) -> tuple[int, str]:
     """Rank and reason of the failure that came first; later ones are mostly peers that miss the first.
 
-    A rank that raised has left a file; one that was killed (out of memory) has not, and the agent knows it.
+    A rank that raised has left a file. One that was killed has not: the agent may know it, or a peer saw it gone.
     """
     rank, failure = error.get_first_failure()
     files = {int(path.suffix[1:]): json.loads(path.read_text()) for path in scratch.glob("failed.*")}
-    if failure.exitcode < 0 or not files:
+    if not files:
         return rank, " ".join(str(failure.message).split())
     first = min(files, key=lambda r: files[r]["time_ns"])
+    if files[first]["gone"]:
+        return files[first]["gone"][0], "its process was killed (out of memory?)"
     return first, " ".join(files[first]["error"].split())
 
 

@@ -17,7 +17,7 @@ def build_mesh(config: RunConfig) -> DeviceMesh | None:
 
 
 def coordinate(mesh: DeviceMesh | None, *axes: str) -> int:
-    """This rank's place along the first of the axes that the mesh has; 0 where it has none."""
+    """Place of this rank along the first of the axes that the mesh has; 0 where it has none."""
     for axis in axes:
         if mesh is not None and axis in (mesh.mesh_dim_names or ()):
             return mesh.get_local_rank(axis)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def segments(layers: int) -> list[tuple[int, int]]:
     """
     count = max(1, round(math.sqrt(layers)))
     edges = [round(i * layers / count) for i in range(count + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(pairwise(edges))
 
 
 #: Operators whose results ``selective:op`` keeps: products with weights, and what came over the wire.

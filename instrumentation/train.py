@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,19 +26,19 @@ from tracekit.recorder import Recorder, Window
 RESULT_SCHEMA = "tracekit.result/1"
 
 
-def train(config: RunConfig, progress: Callable[[int], None] = lambda step: None) -> None:
+def train(config: RunConfig, device: torch.device, progress: Callable[[int], None] = lambda step: None) -> None:
     """Train on this rank; the process group of the run exists already.
 
     Leaves in ``config.out``: what the recorder writes, ``result.json``, and ``parameters.pt`` where asked for.
 
     Args:
         config: the run.
+        device: where this rank trains.
         progress: called with the number of finished steps after each.
 
     Raises:
         RuntimeError: this rank was told to fail (``config.fail_at``).
     """
-    device = pick_device(config)
     mesh = build_mesh(config)
     parts = RECIPES[config.recipe](config, mesh, device)
     # foreach would put DTensor and plain parameters of one group into the same operation, which torch refuses.
@@ -65,15 +64,6 @@ def train(config: RunConfig, progress: Callable[[int], None] = lambda step: None
     _write_result(config, losses, durations)
     if config.save_parameters:
         _write_parameters(config, parts.modules)
-
-
-def pick_device(config: RunConfig) -> torch.device:
-    """This rank's device; several ranks share a card where there are fewer cards than ranks."""
-    if config.device == "cpu":
-        return torch.device("cpu")
-    device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
 
 
 def _recorder(config: RunConfig, parts: Parts, optimizer: torch.optim.Optimizer) -> AbstractContextManager[Recorder | None]:
@@ -140,4 +130,4 @@ def _write_parameters(config: RunConfig, modules: Iterable[nn.Module]) -> None:
     everyone: list[dict[str, Tensor]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(everyone, whole)
     if dist.get_rank() == 0:
-        torch.save({name: value for part in everyone for name, value in part.items()}, os.path.join(config.out, "parameters.pt"))
+        torch.save({name: value for part in everyone for name, value in part.items()}, Path(config.out) / "parameters.pt")

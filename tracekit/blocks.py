@@ -1,6 +1,6 @@
 """Which blocks of memory lived from when to when, and what was each for?
 
-A block is one allocation: made by a positive memory event, ended by the next event at its address. What it was for
+A block is one allocation: made by a positive memory event, ended by its free at the same address. What it was for
 is told by where it was made, where it was freed and what came between; a block whose life fits no rule is
 ``unknown``, never forced into a category.
 """
@@ -30,9 +30,9 @@ _GATHER = ("FSDP::all_gather",)
 def pair(addr: npt.ArrayLike, nbytes: npt.ArrayLike) -> tuple[Rows, Rows, Rows]:
     """Pair allocations with frees by address, for the memory events of one device in order of time.
 
-    An allocation ends at the next event at its address; where that is another allocation, the free was not recorded
-    and the block ends there all the same. A free without an allocation before it ends a block that stood before the
-    recording.
+    At each address the first allocation goes with the first free after it began, the second with the second: an address that
+    one thread frees and another takes at once may be written down in the other order. So what is alive always sums to what was
+    allocated less what was freed. A free without an allocation before it ends a block that stood before the recording.
 
     Args:
         addr: address per event.
@@ -48,17 +48,13 @@ def pair(addr: npt.ArrayLike, nbytes: npt.ArrayLike) -> tuple[Rows, Rows, Rows]:
     a, b = np.asarray(addr, np.uint64), np.asarray(nbytes, np.int64)
     n = len(a)
     rows = np.flatnonzero(b != 0)
-    rows = rows[np.lexsort((rows, a[rows]))]
-    same = np.zeros(len(rows), bool)
-    same[1:] = a[rows[1:]] == a[rows[:-1]]
-    made = b[rows] > 0
-    end = np.full(len(rows), n, np.int64)
-    end[:-1][same[1:]] = rows[1:][same[1:]]
-    after_alloc = np.zeros(len(rows), bool)
-    after_alloc[1:] = same[1:] & made[:-1]
-    before = np.sort(rows[~made & ~after_alloc])
-    order = np.argsort(rows[made])
-    return rows[made][order], end[made][order], before
+    frame = pd.DataFrame({"row": rows, "addr": a[rows], "made": b[rows] > 0})
+    depth = frame["made"].map({True: 1, False: -1}).astype("int64").groupby(frame["addr"]).cumsum()
+    lowest = depth.clip(upper=0).groupby(frame["addr"]).cummin()
+    before = lowest < lowest.groupby(frame["addr"]).shift(fill_value=0)
+    made, freed = frame[frame["made"]], frame[~frame["made"] & ~before]
+    ends = made.assign(nth=made.groupby("addr").cumcount()).merge(freed.assign(nth=freed.groupby("addr").cumcount()), on=["addr", "nth"], how="left")
+    return made["row"].to_numpy(np.int64), ends["row_y"].fillna(n).to_numpy(np.int64), frame.loc[before, "row"].to_numpy(np.int64)
 
 
 def blocks(trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
@@ -74,7 +70,8 @@ def blocks(trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
     - forward -> freed before any backward began, in the same step: temporary
     - between phases: alive when the next forward begins and that comes before a backward: input (a batch, a receive
       buffer of activations); before a backward and freed until the optimizer begins: temporary (a receive buffer of
-      gradients); freed inside the call that made it: temporary
+      gradients); freed inside the call that made it: temporary; made on a thread that runs no phase and freed in the
+      same step (the scratch memory of gloo's workers): temporary
     - anything else: unknown
 
     Args:
@@ -118,7 +115,10 @@ class _Life:
         self.never = freed == len(samples)
         self.freed_at = np.where(self.never, later, np.append(ts, later)[freed])
         self.freed_in = np.where(self.never, -1, np.append(event, -1)[freed])
-        self.thread = np.append(samples["thread"].to_numpy(np.int64), -1)[freed]
+        thread = samples["thread"].to_numpy(np.int64)
+        self.thread = np.append(thread, -1)[freed]
+        busy = self.events["thread"].to_numpy()[(self.phase != _NONE) & self.on_cpu]
+        self.on_helper = ~np.isin(thread[made], busy)
         self.starts = {code: self._outermost(code) for code in (_FORWARD, _BACKWARD, _OPTIMIZER)}
         self.step_starts = self._step_starts()
 
@@ -147,7 +147,7 @@ class _Life:
             ((made == _OPTIMIZER), "temporary"),
             ((made == _FORWARD) & same_step & (self.freed_at <= backward), "temporary"),
             ((made == _FORWARD) & same_step & (freed == _FORWARD), "temporary"),
-            (between & in_call, "temporary"),
+            (between & (in_call | (self.on_helper & same_step)), "temporary"),
             (between & (forward < backward) & (forward < optimizer) & (self.freed_at > forward), "input"),
             (between & (backward < forward) & (backward < optimizer) & (self.freed_at <= optimizer) & ~self.never, "temporary"),
         ]

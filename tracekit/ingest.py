@@ -13,13 +13,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from tracekit import readers
-from tracekit.errors import InputError
+from tracekit.errors import InputError, UsageError
 from tracekit.facts import boil_down
 from tracekit.passes import run_passes
 from tracekit.trace import RankFacts, RankMeta, RankTrace
@@ -129,6 +130,11 @@ def _boil_all(sources: list[Source], workers: int | None, progress: Progress | N
             for done, future in enumerate(as_completed(places), 1):
                 yield places[future], future.result()
                 tell(done, len(sources), sources[places[future]].trace.name)
+        except BrokenProcessPool as error:
+            raise UsageError(
+                "a process that read a trace ended at once: in a script, call analyze() under `if __name__ == '__main__':`, or pass workers=1; "
+                "else it ran out of memory: pass fewer workers"
+            ) from error
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -92,6 +92,8 @@ STEP = re.compile(r"^ProfilerStep\s*#(?P<step>\d+)$")
 #: ``layers.3.attention.forward``: the recorder's range of a module (its qualified name) and direction.
 #: The ranges of torch's own wrappers, such as ``DistributedDataParallel.forward``, name no layer.
 MODULE_SPAN = re.compile(r"^(?!(?:Distributed|FullySharded)?DataParallel\.)(?P<layer>[A-Za-z_]\w*(?:\.\w+)*)\.(?P<direction>forward|backward|recompute)$")
+#: ``layers.3.attention_norm.gradient``: a replicated parameter's gradient is reduced, outside forward and backward.
+GRADIENT_SPAN = re.compile(r"^(?P<layer>[A-Za-z_]\w*(?:\.\w+)*)\.gradient$")
 #: ``FSDP::all_gather (layers.3)``: ranges that fully_shard writes.
 FSDP_SPAN = re.compile(r"^FSDP::(?P<what>\w+)(?: \((?P<layer>[^)]*)\))?$")
 #: ``PP:1F0``: an action of torch.distributed.pipelining's runtime schedules; the recorder writes the same.

@@ -21,10 +21,8 @@ def build(config: RunConfig, mesh: DeviceMesh | None, device: torch.device) -> P
     return pipeline(config, mesh, device, lambda stage: stage)
 
 
-def pipeline(
-    config: RunConfig, mesh: DeviceMesh | None, device: torch.device, split: Callable[[Decoder], nn.Module]
-) -> Parts:
-    """This rank's stages under the configured schedule.
+def pipeline(config: RunConfig, mesh: DeviceMesh | None, device: torch.device, split: Callable[[Decoder], nn.Module]) -> Parts:
+    """Put this rank's stages under the configured schedule.
 
     Args:
         config: the run.

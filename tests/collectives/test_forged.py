@@ -1,70 +1,18 @@
-"""The exact truth of forged jobs, and what other tools found in public traces."""
+"""Forged jobs where not everything can be known, and public traces read once more by plain exact arithmetic."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import tarfile
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import pytest
-
 import tracekit
-from tracekit.analysis import plain, records
-
-AREAS = ["collectives", "layers", "p2p"]
+from tests.forged import checker, report_of, truth_of
 
 
-@cache
-def reported(folder: Path) -> dict[str, Any]:
-    return report_of(sorted(folder.glob("rank*.json*")))
-
-
-def report_of(paths: Path | list[Path]) -> dict[str, Any]:
-    """The report document as far as collectives go: the other metrics are not computed."""
-    result = tracekit.analyze(paths).result("collectives")
-    return {"metrics": {"collectives": {"summary": plain(dict(result.summary)), "tables": {n: records(t) for n, t in result.tables.items()}}}}
-
-
-@cache
-def checker(shared: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_forged", shared / "check_forged.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def truth_of(folder: Path) -> dict[str, Any]:
-    truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
-    return truth
-
-
-def differences(shared: Path, truth: dict[str, Any], folder: Path) -> tuple[list[str], int]:
-    tallies = checker(shared).check(truth, reported(folder), AREAS)
-    return [text for t in tallies.values() if t.passed != t.made for text in t.first], sum(t.made for t in tallies.values())
-
-
-@pytest.mark.parametrize(
-    ("job", "checks"),
-    [
-        ("tp4", 5000),
-        ("tp4_sp", 14000),
-        ("tp2pp4dp2_1f1b", 19000),
-        ("old_names", 2500),
-        ("recompute_full", 3600),
-        ("pp4_zbh1", 450),
-        ("captures/iteration_20", 800),
-    ],
-)
-def test_every_collective_layer_and_transfer_is_right(shared: Path, job: str, checks: int) -> None:
-    folder = shared / "forged" / job
-    wrong, made = differences(shared, truth_of(folder), folder)
-    assert wrong == []
-    assert made > checks
+def report_of_trace(path: Path) -> dict[str, Any]:
+    return tracekit.analyze(path, workers=1).to_dict()
 
 
 def test_with_ranks_missing_what_can_be_known_is_right(shared: Path) -> None:
@@ -75,9 +23,9 @@ def test_with_ranks_missing_what_can_be_known_is_right(shared: Path) -> None:
     truth["collectives"] = [c for c in truth["collectives"] if here & set(c["ranks"])]
     for c in truth["collectives"]:
         c["wait_exact"] = set(c["ranks"]) <= here
-    tally = checker(shared).check(truth, reported(folder), ["collectives"])["collectives"]
+    tally = checker(shared).check(truth, report_of(folder), ["collectives"])["collectives"]
     assert (tally.first, tally.made > 5000) == ([], True)
-    exact = [x for x in reported(folder)["metrics"]["collectives"]["tables"]["by_layer"] if x["step"] is None and x["axis"] == "tp"]
+    exact = [x for x in report_of(folder)["metrics"]["collectives"]["tables"]["by_layer"] if x["step"] is None and x["axis"] == "tp"]
     known = {x["layer_index"] for x in exact if x["transfer_ns"] is not None}
     assert known == {0, 1}  # of the tensor-parallel groups only that of stage 0 is whole
 
@@ -92,15 +40,15 @@ def test_a_batched_kernel_is_divided_only_where_it_goes_one_way(shared: Path) ->
             split = [None, None, None] if x["two_way"] else [x["transfer"], x["send_wait"], x["recv_wait"]]
             want.setdefault((numbers[x["step"]], op["src"], op["dst"]), []).append([op["bytes"], *split])
     got: dict[tuple[int, int, int], list[list[int | None]]] = {}
-    for r in reported(folder)["metrics"]["collectives"]["tables"]["p2p"]:
+    for r in report_of(folder)["metrics"]["collectives"]["tables"]["p2p"]:
         got.setdefault((r["step"], r["src"], r["dst"]), []).append([r[c] for c in ("nbytes", "transfer_ns", "send_wait_ns", "recv_wait_ns")])
     assert got == want
-    directions = {(r["src"] < r["dst"], r["direction"]) for r in reported(folder)["metrics"]["collectives"]["tables"]["p2p"]}
+    directions = {(r["src"] < r["dst"], r["direction"]) for r in report_of(folder)["metrics"]["collectives"]["tables"]["p2p"]}
     assert directions == {(True, "forward"), (False, "backward")}
 
 
 def test_with_clocks_that_differ_waits_are_unknown_and_never_wrong(shared: Path) -> None:
-    tables = reported(shared / "forged" / "clock_skew")["metrics"]["collectives"]["tables"]
+    tables = report_of(shared / "forged" / "clock_skew")["metrics"]["collectives"]["tables"]
     assert {r["wait_ns"] for r in tables["by_rank"]} == {None}
     assert {r["transfer_ns"] for r in tables["p2p"]} == {None}
 
@@ -109,7 +57,7 @@ def test_rank_0_of_a_public_ddp_run(shared: Path) -> None:
     """Sizes, times and the exposed total of every NCCL kernel, as a plain exact reading of the file has them."""
     name = "hta/nccl_parser_config__nccl_data.json.gz"
     want = json.loads((shared / "traces" / "reference.json").read_text())[name]
-    metric = report_of(shared / "traces" / name)["metrics"]["collectives"]
+    metric = report_of_trace(shared / "traces" / name)["metrics"]["collectives"]
     base = want["baseTimeNanoseconds"]
     size = {r["instance"]: (r["kind"].replace("_", ""), r["nbytes"]) for r in metric["tables"]["instances"]}
     got = sorted((r["start_ns"] - base, r["end_ns"] - r["start_ns"], *size[r["instance"]]) for r in metric["tables"]["by_rank"])
@@ -123,7 +71,7 @@ def test_eight_ranks_without_any_metadata_are_matched_by_common_ends(shared: Pat
     with tarfile.open(shared / "traces" / name) as archive:
         archive.extractall(tmp_path, filter="data")
     want = json.loads((shared / "traces" / "reference.json").read_text())[name]["multirank"]["matched"]
-    metric = report_of(tmp_path)["metrics"]["collectives"]
+    metric = report_of_trace(tmp_path)["metrics"]["collectives"]
     got = {(r["rank"], r["start_ns"]): (r["wait_ns"], r["transfer_ns"]) for r in metric["tables"]["by_rank"]}
     assert got == {(int(r), x["start_ns"]): (x["wait_ns"], x["transfer_ns"]) for m in want for r, x in m["by_rank"].items()}
     kinds = [r["kind"] for r in metric["tables"]["instances"]]

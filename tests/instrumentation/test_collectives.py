@@ -24,7 +24,7 @@ from instrumentation.recipes.parts import Parts, accumulate
 
 @pytest.fixture(autouse=True)
 def two_ranks() -> Iterator[None]:
-    """This process as rank 0 of two; the other never answers and is never waited for."""
+    """Make this process rank 0 of two; the other never answers and is never waited for."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     yield
     dist.destroy_process_group()

@@ -13,27 +13,32 @@ from tests.builders import backward, forward, memory, op, passed, span
 from tracekit.blocks import blocks, pair
 
 
-def test_an_allocation_ends_at_the_next_event_of_its_address() -> None:
+def test_an_allocation_ends_at_its_free() -> None:
     made, freed, old = pair([16, 32, 16, 16, 99, 16], [8, 4, -8, 2, -7, 3])
     assert made.tolist() == [0, 1, 3, 5]
-    assert freed.tolist() == [2, 6, 5, 6]  # the block made at 3 is followed by another: its free was lost
+    assert freed.tolist() == [2, 6, 6, 6]
     assert old.tolist() == [4]  # freed, but never made: it stood before
+
+
+def test_an_address_taken_at_once_by_another_thread_keeps_both_blocks() -> None:
+    made, freed, old = pair([16, 16, 16, 16], [8, 4, -8, -4])
+    assert (made.tolist(), freed.tolist(), old.tolist()) == ([0, 1], [2, 3], [])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3)), max_size=40))
 def test_pairing_is_that_of_a_replay(events: list[tuple[int, int]]) -> None:
     made, freed, old = pair([a for a, _ in events], [b for _, b in events])
-    alive: dict[int, int] = {}
+    alive: dict[int, list[int]] = {}
     ends: dict[int, int] = {}
     before: list[int] = []
     for i, (addr, nbytes) in enumerate(events):
-        if nbytes and addr in alive:
-            ends[alive.pop(addr)] = i
+        if nbytes > 0:
+            alive.setdefault(addr, []).append(i)
+        elif nbytes < 0 and alive.get(addr):
+            ends[alive[addr].pop(0)] = i
         elif nbytes < 0:
             before.append(i)
-        if nbytes > 0:
-            alive[addr] = i
-    ends |= dict.fromkeys(alive.values(), len(events))
+    ends |= dict.fromkeys((i for rest in alive.values() for i in rest), len(events))
     assert dict(zip(made.tolist(), freed.tolist(), strict=True)) == ends
     assert old.tolist() == before
 
@@ -98,7 +103,9 @@ AGAIN = [
 ]
 
 
-@pytest.mark.parametrize(("made", "freed", "category"), [(43, 53, "activation"), (43, 46, "temporary"), (12, 43, "activation"), (12, 15, "temporary"), (43, 90, "unknown")])
+@pytest.mark.parametrize(
+    ("made", "freed", "category"), [(43, 53, "activation"), (43, 46, "temporary"), (12, 43, "activation"), (12, 15, "temporary"), (43, 90, "unknown")]
+)
 def test_a_repeated_forward_makes_activations_for_its_backward(made: float, freed: float, category: str) -> None:
     assert owner([*AGAIN, memory(made, 64, 64, 7), memory(freed, -64, 0, 7)])[0] == category
 

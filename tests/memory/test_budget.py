@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import kernel, launch, passed, span
 from tracekit import schema
 from tracekit.facts.busy import busy
+from tracekit.facts.calls import calls
 from tracekit.facts.parts import parts
 from tracekit.facts.steps import steps
-from tracekit.facts.calls import calls
 from tracekit.job.assemble import build
 from tracekit.job.base import Job
 from tracekit.metrics.budget import METRIC
@@ -27,7 +27,10 @@ def device_step(*work: tuple[str, float, float], seq: bool = True) -> list[dict[
     events = [span("ProfilerStep#1", 0, 100)]
     for i, (name, start, end) in enumerate(work):
         marks = {**GROUP, "Seq": i, "dtype": "Float", "In msg nelems": 8, "Out msg nelems": 8} if "AllReduce" in name else {}
-        events += [launch(i * 0.1, i * 0.1 + 0.05, i + 1), kernel(name, start, end, i + 1, stream=7 + i, **marks)]
+        events += [
+            launch(i * 0.1, i * 0.1 + 0.05, i + 1),
+            kernel(name, start, end, i + 1, stream=7 + i, cat="gpu_memcpy" if name.startswith("Memcpy") else "kernel", **marks),
+        ]
     return events
 
 
@@ -82,6 +85,7 @@ TIMES = st.tuples(st.integers(0, 80), st.integers(1, 20)).map(lambda t: (float(t
 NAMES = st.sampled_from(["gemm", "relu", "ncclDevKernel_AllReduce", "ncclDevKernel_SendRecv", "Memcpy HtoD"])
 
 
+@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(st.tuples(NAMES, TIMES), min_size=1, max_size=8))
 def test_the_parts_sum_to_the_step(work: list[tuple[str, tuple[float, float]]]) -> None:
     trace = passed(device_step(*((name, *times) for name, times in work)))
@@ -94,6 +98,7 @@ def test_the_parts_sum_to_the_step(work: list[tuple[str, tuple[float, float]]]) 
         (comm if name.startswith("nccl") else compute)[int(start) : int(end)] |= not name.startswith("Memcpy")
     assert sum(d for (p, _), d in got.items() if p.startswith("comm")) == 1000 * int((comm & ~compute).sum())
     assert got.get(("other_compute", None), 0) == 1000 * int(compute.sum())
+    assert METRIC.compute(job).summary["step_ns"] == sum(got.values())
 
 
 def test_no_device_work_is_unavailable_with_a_reason() -> None:

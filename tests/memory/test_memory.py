@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import backward, forward, memory, passed, span
@@ -106,7 +106,7 @@ def test_layers_sum_to_the_activations() -> None:
     assert tables["memory_curve"][["ts_ns", "allocated_bytes", "phase"]].values.tolist() == [
         [12_000, 100, "forward"],
         [13_000, 130, "forward"],
-        [14_000, 100, None],
+        [14_000, 100, "forward"],
         [45_000, 140, "backward"],
         [50_000, 40, "backward"],
     ]
@@ -116,6 +116,7 @@ def test_no_memory_events_give_empty_tables() -> None:
     assert {name: len(table) for name, table in memory_fact(passed(CPU[:4])).items()} == {"memory_peaks": 0, "memory_layers": 0, "memory_curve": 0}
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 50)), min_size=1, max_size=60), st.integers(0, 100))
 def test_peak_and_sum_are_those_of_a_replay(toggles: list[tuple[int, int]], before: int) -> None:
     """Each toggle allocates its address, or frees it where it is allocated."""

@@ -14,7 +14,7 @@ import pytest
 from tests.report.builder import FakeAnalysis, finding, pipeline, tp
 from tracekit.metrics.base import Result
 from tracekit.report import html, index
-from tracekit.report.comparison import Compared, compare
+from tracekit.report.comparison import Compared, cards, compare
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -118,6 +118,14 @@ def test_the_comparison_puts_measured_figures_beside_theory():
     assert time.rows[1][5:7] == ("29.0 %", "27.3 %") and time.rows[0][5:7] == ("–", "–")
     assert time.rows[0][2] == "computed" and time.rows[1][2] == "emulated"
     assert memory.rows[0][1:4] == ("98.0 MiB", "40.0 MiB", "38.0 MiB") and memory.rows[0][5:7] == ("10.0 %", "33.3 %")
+
+
+def test_each_run_of_a_comparison_is_one_number_beside_theory():
+    runs = [Compared("tp", "", tp().to_dict()), Compared("pp", "", pipeline().to_dict())]
+    made = [(c.label, c.value, c.detail) for c in cards(runs)]
+    assert ("tp: collectives per layer", "4", "per microbatch: 2 all reduce forward, 2 all reduce backward") in made
+    assert ("pp: pipeline bubble", "29.0 %", "closed form 27.3 %; window 676 ms (emulated compute)") in made
+    assert ("tp: costs", "10.0 %", "of compute, 33.3 % in theory; saves unknown of activations") in made
 
 
 def test_collectives_are_counted_per_layer_and_microbatch():

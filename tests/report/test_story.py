@@ -71,6 +71,15 @@ def test_without_a_budget_the_breakdown_gives_the_headline():
     assert s.headline == "A step takes 400 ms on average, of which 240 ms (60.0 %) is compute. The largest loss is exposed communication: 140 ms (35.0 %)."
 
 
+def test_a_recording_without_steps_is_called_that_and_no_step():
+    run = tp()
+    whole = run.result("budget").tables["ranks"].query("step == 1").assign(step=None)
+    results = {**run.results, "step_time": unavailable("no ProfilerStep range"), "budget": Result(tables={"ranks": whole})}
+    page = plain.render(FakeAnalysis(results, run.run))
+    assert "The recording, in which no step is marked, spans 400 ms per rank, of which 240 ms (59.9 %) is compute." in " ".join(page.split())
+    assert "of the recording;" in page and "A step takes" not in page
+
+
 def test_warm_up_steps_do_not_count():
     document = tp().to_dict()
     assert steady_steps(document) == {1, 2}

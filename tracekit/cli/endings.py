@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tracekit.errors import InputError, TracekitError
-from tracekit.report.format import clean
+from tracekit.wording import clean
 
 _INTERRUPTED = 130
 

@@ -16,10 +16,13 @@ from tracekit.cli.screen import meter, say
 from tracekit.errors import UsageError
 
 _DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)$")
+#: Parameters of the command that are no fields of RunConfig, or not as they are written.
+_NOT_SETTINGS = frozenset({"recipe", "ranks", "out", "emulate_compute", "json", "debug"})
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 def run(
+    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="dense, ddp, fsdp, tp, tp-sp, cp, pp or 3d.", show_default=False)],
     ranks: Annotated[int | None, typer.Option(help="Processes.", show_default="dense 1, pp 4, 3d 8, else 2")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory to make.", show_default="runs/RECIPE")] = None,
@@ -30,7 +33,9 @@ def run(
     vocabulary: Annotated[int | None, typer.Option(help="Rows of the embedding.", show_default="64")] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout probability.", show_default="0")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float64 or bfloat16.", show_default="float32")] = None,
-    microbatch_size: Annotated[int | None, typer.Option(help="Sequences per microbatch and data-parallel rank.", show_default="4; pp, 3d: 2; emulated: 1")] = None,
+    microbatch_size: Annotated[
+        int | None, typer.Option(help="Sequences per microbatch and data-parallel rank.", show_default="4; pp, 3d: 2; emulated: 1")
+    ] = None,
     microbatches: Annotated[int | None, typer.Option(help="Microbatches per step and data-parallel rank.", show_default="2; pp, 3d: 8")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="10; emulated: 5")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of AdamW.", show_default="0.003")] = None,
@@ -41,13 +46,9 @@ def run(
     dp: Annotated[int | None, typer.Option(help="3d: data-parallel ranks.", show_default="the rest")] = None,
     data: Annotated[str | None, typer.Option(help="3d: ddp or fsdp.", show_default="ddp")] = None,
     sequence_parallel: Annotated[bool | None, typer.Option("--sequence-parallel", help="3d: Megatron sequence parallelism.", show_default="off")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="pp, 3d: gpipe, 1f1b, interleaved, interleaved-zb, zbv or dualpipev.", show_default="1f1b")
-    ] = None,
+    schedule: Annotated[str | None, typer.Option(help="pp, 3d: gpipe, 1f1b, interleaved, interleaved-zb, zbv or dualpipev.", show_default="1f1b")] = None,
     virtual: Annotated[int | None, typer.Option(help="pp, 3d: stages per rank.", show_default="1; interleaved, zbv, dualpipev: 2")] = None,
-    recompute: Annotated[
-        str | None, typer.Option(help="none, full, selective:core_attention, selective:op or sqrt.", show_default="none")
-    ] = None,
+    recompute: Annotated[str | None, typer.Option(help="none, full, selective:core_attention, selective:op or sqrt.", show_default="none")] = None,
     emulate_compute: Annotated[
         str | None,
         typer.Option(
@@ -83,19 +84,15 @@ def run(
       tracekit run pp --ranks 4 --schedule interleaved-zb --emulate-compute 60ms
       tracekit run 3d --ranks 8 --data fsdp --sequence-parallel
       tracekit run tp --ranks 2 --device cuda
-    """  # noqa: D301
+    """
     from instrumentation.config import configure
 
     if out is None:
         out = _free(Path("runs") / "-".join(part for part in (recipe, schedule, recompute) if part).replace(":", "-"))
-    given: dict[str, Any] = {
-        "layers": layers, "hidden": hidden, "heads": heads, "sequence": sequence, "vocabulary": vocabulary, "dropout": dropout, "dtype": dtype,
-        "microbatch_size": microbatch_size, "microbatches": microbatches, "steps": steps, "learning_rate": learning_rate, "seed": seed,
-        "device": device, "pp": pp, "tp": tp, "dp": dp, "data": data, "sequence_parallel": sequence_parallel, "schedule": schedule,
-        "virtual": virtual, "recompute": recompute, "wait": wait, "warmup": warmup, "active": active,
-        "emulate_compute_ns": None if emulate_compute is None else duration_ns(emulate_compute),
-    }  # fmt: skip
-    config = configure(recipe, ranks, out=str(out), command=shlex.join(["tracekit", *sys.argv[1:]]), **given)
+    settings = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
+    if emulate_compute is not None:
+        settings["emulate_compute_ns"] = duration_ns(emulate_compute)
+    config = configure(recipe, ranks, out=str(out), command=shlex.join(["tracekit", *sys.argv[1:]]), **settings)
     if importlib.util.find_spec("torch") is None:
         raise UsageError("training needs torch: pip install 'tracekit-train[recorder]'")
     from instrumentation.launch import launch
@@ -103,14 +100,18 @@ def run(
     say(f"starting {config.ranks} {'process' if config.ranks == 1 else 'processes'} in {out}; loading torch takes some seconds")
     with meter() as progress:
         launch([config], lambda _, step: progress(step, config.steps, f"{recipe}, steps"))
-    result = jsonlib.loads((out / "result.json").read_text(encoding="utf-8"))
-    if json:
-        typer.echo(jsonlib.dumps({**result, "directory": str(out)}, indent=1))
-        return
-    emulated = " (emulated compute: the layers slept)" if config.emulate_compute_ns else ""
-    losses = result["losses"]
-    typer.echo(f"{out}: {len(losses)} steps in {result['wall_ns'] / 1e9:.1f} s{emulated}, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
-    typer.echo(f"Next: tracekit analyze {shlex.quote(str(out))}")
+    result = {**jsonlib.loads((out / "result.json").read_text(encoding="utf-8")), "directory": str(out)}
+    typer.echo(jsonlib.dumps(result, indent=1) if json else _said(result, emulated=emulate_compute is not None))
+
+
+def _said(result: dict[str, Any], *, emulated: bool) -> str:
+    """What a person is told when the run is done."""
+    out, losses = result["directory"], result["losses"]
+    slept = " (emulated compute: the layers slept)" if emulated else ""
+    return (
+        f"{out}: {len(losses)} steps in {result['wall_ns'] / 1e9:.1f} s{slept}, loss {losses[0]:.3f} -> {losses[-1]:.3f}\n"
+        f"Next: tracekit analyze {shlex.quote(out)}"
+    )
 
 
 def duration_ns(text: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tracekit.errors import UsageError
-from tracekit.report.format import clean
+from tracekit.wording import clean
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -181,7 +181,8 @@ def _levels(trace: RankTrace, samples: pd.DataFrame, old: pd.DataFrame) -> Rows:
     lost = old[~old["seen"]]
     np.add.at(unseen, lost["freed"].to_numpy(np.int64), lost["nbytes"].to_numpy(np.int64))
     unseen[-1] = 0
-    return allocated - (allocated[0] - nbytes[0]) + int(old["nbytes"].sum()) - np.cumsum(unseen)[:-1]
+    level: Rows = allocated - (allocated[0] - nbytes[0]) + int(old["nbytes"].sum()) - np.cumsum(unseen)[:-1]
+    return level
 
 
 def _categories(held: pd.DataFrame, peak: int, trace: RankTrace) -> dict[str, Any]:
@@ -218,9 +219,7 @@ def _whole_layer(path: str) -> str:
     return path[: m.end("index")] if m else path
 
 
-def _curve(
-    trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int], device: int
-) -> pd.DataFrame:
+def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int], device: int) -> pd.DataFrame:
     """The level over time, thinned to the extremes of equal runs of events, with the marked events kept."""
     n = len(samples)
     keep = np.arange(n)

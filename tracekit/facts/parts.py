@@ -29,14 +29,15 @@ def parts(trace: RankTrace) -> dict[str, pd.DataFrame]:
     """Tables ``compute_parts`` and ``exposed``, per device and step; step null where the trace has no steps."""
     masks, device = work_masks(trace), device_of(trace)
     step = trace.events["step"].to_numpy(np.int64, na_value=-1)
-    numbers: list[int | None] = sorted(int(n) for n in trace.events["step"].dropna().unique())
+    numbers = sorted(int(n) for n in trace.events["step"].dropna().unique())
+    choices: list[int | None] = list(numbers) if numbers else [None]
     compute, exposed = [], []
     for one in devices(trace):
-        for number in numbers or [None]:
+        for number in choices:
+            label = pd.array([number], dtype="Int64")[0]
             here = (device == one) & (True if number is None else step == number)
-            where = {"device": one, "step": pd.NA if number is None else number}
-            compute.append(_compute(trace, masks, here).assign(**where))
-            exposed.append(_exposed(trace, masks, here).assign(**where))
+            compute.append(_compute(trace, masks, here).assign(device=one, step=label))
+            exposed.append(_exposed(trace, masks, here).assign(device=one, step=label))
     tables = {"compute_parts": (compute, schema.COMPUTE_PARTS), "exposed": (exposed, schema.EXPOSED)}
     return {name: schema.conform(pd.concat(rows, ignore_index=True), table) if rows else schema.empty(table) for name, (rows, table) in tables.items()}
 
@@ -103,5 +104,7 @@ def _pieces(events: pd.DataFrame, mask: Mask, hidden: Union) -> pd.DataFrame:
     nth = pd.Series(at).groupby(at).cumcount().to_numpy()
     count = np.bincount(at, minlength=len(rows))[at] if len(at) else nth
     bucket = np.where(count > _PIECES, nth * _PIECES // np.maximum(count, 1), nth)
-    grouped = pd.DataFrame({"row": rows[at], "bucket": bucket, "start_ns": low, "end_ns": high, "exposed_ns": high - low}).groupby(["row", "bucket"], sort=False)
+    grouped = pd.DataFrame({"row": rows[at], "bucket": bucket, "start_ns": low, "end_ns": high, "exposed_ns": high - low}).groupby(
+        ["row", "bucket"], sort=False
+    )
     return grouped.agg({"start_ns": "min", "end_ns": "max", "exposed_ns": "sum"}).reset_index().drop(columns="bucket")

@@ -76,7 +76,8 @@ def _sums(trace: RankTrace, layer: Objects) -> pd.DataFrame:
             "reissued_collectives": again.astype(np.int64),
         }
     )
-    return frame[rows]
+    chosen: pd.DataFrame = frame[rows]
+    return chosen
 
 
 def _again(trace: RankTrace) -> pd.DataFrame:
@@ -84,7 +85,8 @@ def _again(trace: RankTrace) -> pd.DataFrame:
     events = trace.events
     node = _topmost(events, events["parent"].to_numpy(np.int64, na_value=-1))
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["recompute"].to_numpy(bool) & (node >= 0)
-    return pd.DataFrame({"row": np.arange(len(events)), "step": events["step"], "node": node})[operator]
+    found: pd.DataFrame = pd.DataFrame({"row": np.arange(len(events)), "step": events["step"], "node": node})[operator]
+    return found
 
 
 def _checkpoints(trace: RankTrace) -> pd.DataFrame:

@@ -36,7 +36,7 @@ def time_breakdown(result: Result, *, steps: Collection[int] | None = None) -> g
         means = means.loc[means.exposed_comm_ns.nlargest(theme.RANK_LIMIT).index.sort_values()]
     several = means.index.get_level_values("rank").duplicated().any()
     rows = [f"rank {r}, device {d}" if several else f"rank {r}" for r, d in means.index]
-    fig = theme.figure("ms per step", height=theme.lane_height(len(rows)), rows=rows, note=note)
+    fig = theme.figure("ms per step" if chosen.step.notna().any() else "ms, whole recording", height=theme.lane_height(len(rows)), rows=rows, note=note)
     for column, name, colour in _PARTS:
         if column in means and means[column].fillna(0).any():
             fig.add_bar(

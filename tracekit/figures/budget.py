@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
-from tracekit.report.format import WORK, part
+from tracekit.wording import WORK, part
 
 
 def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
@@ -25,7 +25,7 @@ def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.F
     means = mean_parts(table, steps)
     ranks, note = _choose(means)
     rows = [f"rank {r}" for r in ranks]
-    fig = theme.figure("ms per step", height=theme.lane_height(len(rows)), rows=rows, note=note)
+    fig = theme.figure("ms per step" if table.step.notna().any() else "ms, whole recording", height=theme.lane_height(len(rows)), rows=rows, note=note)
     for name in order(means):
         values = means[name].reindex(ranks)
         fig.add_bar(

@@ -11,7 +11,7 @@ import re
 
 import plotly.graph_objects as go
 
-from tracekit.report.format import clean
+from tracekit.wording import clean
 
 BLUE, CYAN, GREEN, YELLOW, RED, PURPLE, GREY = "#4477AA", "#66CCEE", "#228833", "#CCBB44", "#EE6677", "#AA3377", "#BBBBBB"
 INK, SOFT, FAINT = "#1F2933", "#52606D", "#E4E7EB"

@@ -21,7 +21,7 @@ def compute(job: Job) -> Result:
     """The account per rank, device and step, and the mean share of each part over steady steps."""
     busy = job.table("busy")
     windows = busy[busy["step"].notna()] if busy["step"].notna().any() else busy
-    if not len(windows) or not windows["kernels"].sum():
+    if not len(windows) or not windows["busy_ns"].sum():
         return unavailable("no device work was recorded: profile with CUDA activity, or with gloo on CPU")
     rows = pd.concat([_compute(job, windows), _communication(job, windows), _rest(windows)], ignore_index=True)
     rows = rows[rows["duration_ns"].ne(0)].sort_values(_KEY, kind="stable").reset_index(drop=True)
@@ -53,8 +53,8 @@ def _rest(windows: pd.DataFrame) -> pd.DataFrame:
 def _communication(job: Job, windows: pd.DataFrame) -> pd.DataFrame:
     """Exposed communication per axis, split where the wait of the call is known."""
     pieces = job.table("exposed").merge(windows[_KEY], on=_KEY, how="inner")
-    pieces = pieces.merge(_waits(job), on=_CALL, how="left")
-    until = pieces["call_start_ns"] + pieces["wait_ns"]
+    pieces = _with_waits(pieces, _waits(job))
+    until = pieces["from_ns"] + pieces["wait_ns"]
     length = (pieces["end_ns"] - pieces["start_ns"]).astype("float64")
     inside = (until.clip(upper=pieces["end_ns"]) - pieces["start_ns"]).clip(lower=0)
     # a piece that is several put together has less exposed time than length: its wait is taken in proportion
@@ -74,9 +74,19 @@ def _communication(job: Job, windows: pd.DataFrame) -> pd.DataFrame:
     return rows.groupby([*_KEY, "part", "axis"], dropna=False, sort=False)["duration_ns"].sum().reset_index().assign(emulated_ns=0)
 
 
+def _with_waits(pieces: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:
+    """Pieces with the wait of their call; a gloo send or receive counts from its posting, so there the end alone tells the call."""
+    exact = pieces.merge(waits, on=_CALL, how="left")
+    ends = ["rank", "capture", "call_end_ns"]
+    alone = waits.drop_duplicates(ends, keep=False).drop(columns="call_start_ns")
+    by_end = pieces.merge(alone, on=ends, how="left")
+    found = {c: exact[c].where(exact["from_ns"].notna(), by_end[c]) for c in ("from_ns", "wait_ns", "call_axis")}
+    return exact.assign(**found)
+
+
 def _waits(job: Job) -> pd.DataFrame:
     """Wait and axis of every call by rank, capture, start and end; wait null where it is not known exactly."""
-    names = [*_CALL, "wait_ns", "call_axis"]
+    names = [*_CALL, "from_ns", "wait_ns", "call_axis"]
     parts = []
     if len(job.by_rank):
         about = job.instances[["instance", "capture", "axis", "wait_is_lower_bound"]]
@@ -94,7 +104,7 @@ def _waits(job: Job) -> pd.DataFrame:
 
 def _named(rank: pd.Series, capture: pd.Series, start: pd.Series, end: pd.Series, wait: pd.Series, axis: pd.Series) -> pd.DataFrame:
     frame = pd.DataFrame({"rank": rank, "capture": capture, "call_start_ns": start, "call_end_ns": end}).astype("int64")
-    return frame.assign(wait_ns=wait.astype("Int64"), call_axis=axis.astype(object))
+    return frame.assign(from_ns=frame["call_start_ns"].astype("Int64"), wait_ns=wait.astype("Int64"), call_axis=axis.astype(object))
 
 
 def _axes(job: Job, pieces: pd.DataFrame) -> np.ndarray:
@@ -124,10 +134,11 @@ METRIC = Metric(
     title="Step budget",
     question="Where did each rank's step go, as one account that adds up to the step?",
     definition=(
-        "Per rank, device and step, in device time: forward, backward, recompute, optimizer and other compute (unions; where phases run at once, recompute before "
-        "backward before forward before optimizer), exposed communication per mesh axis, divided into waiting for the last rank and moving bytes, exposed copies, and idle. "
-        "Every ns counts once: an exposed ns under two calls goes to a collective before a send or receive, else to the call that began first. The parts sum to the "
-        "step's window exactly; idle is what nothing else covers (launch gaps, host work, a pipeline bubble that no receive fills)."
+        "Per rank, device and step, in device time: forward, backward, recompute, optimizer and other compute (unions; where phases run at "
+        "once, recompute before backward before forward before optimizer), exposed communication per mesh axis, divided into waiting for "
+        "the last rank and moving bytes, exposed copies, and idle. Every ns counts once: an exposed ns under two calls goes to a collective"
+        " before a send or receive, else to the call that began first. The parts sum to the step's window exactly; idle is what nothing "
+        "else covers (launch gaps, host work, a pipeline bubble that no receive fills)."
     ),
     compute=compute,
 )

@@ -73,12 +73,13 @@ METRIC = Metric(
     title="Memory",
     question="What fills each rank's memory at its peak, layer by layer, and what should it be on paper?",
     definition=(
-        "Per rank, device and step: allocated_peak = highest Total Allocated after an allocator event within the step (CPU time), its first time, and what was "
-        "alive then by category; the categories, unknown among them, sum to the peak exactly. A block made in forward and freed in backward is an activation of "
-        "the layer that made it; made in backward and alive at the optimizer step a gradient; made in the optimizer and outliving the step optimizer state; a batch "
-        "or receive buffer of activations input; gathered shards parameter; what ends where it began temporary; anything else unknown. What stood before the "
-        "recording comes from the recorder's baseline. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 "
-        "(arXiv 2205.05198) and model state by ZeRO (arXiv 1910.02054)."
+        "Per rank, device and step: allocated_peak = highest Total Allocated after an allocator event within the step (CPU time), its first"
+        " time, and what was alive then by category; the categories, unknown among them, sum to the peak exactly. A block made in forward "
+        "and freed in backward is an activation of the layer that made it; made in backward and alive at the optimizer step a gradient; "
+        "made in the optimizer and outliving the step optimizer state; a batch or receive buffer of activations input; gathered shards "
+        "parameter; what ends where it began temporary; anything else unknown. What stood before the recording comes from the recorder's "
+        "baseline. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198) and "
+        "model state by ZeRO (arXiv 1910.02054)."
     ),
     compute=compute,
 )

@@ -106,7 +106,9 @@ def _saved(job: Job, mode: str) -> dict[str, Any]:
 def _notes(job: Job, decidable: bool) -> tuple[str, ...]:
     notes = ["Ratios are of summed compute time; forward and backward are counted without the repeated part. Collectives issued again are counted apart."]
     if not decidable:
-        notes.append("Whether anything was recomputed cannot be told: a compiled backward, or no sequence numbers; record uncompiled, or with the recorder's ranges.")
+        notes.append(
+            "Whether anything was recomputed cannot be told: a compiled backward, or no sequence numbers; record uncompiled, or with the recorder's ranges."
+        )
     if job.emulated:
         notes.append("Compute was emulated.")
     return tuple(notes)
@@ -117,10 +119,11 @@ METRIC = Metric(
     title="Recomputation",
     question="What does activation recomputation cost, and what does it save?",
     definition=(
-        "Forward operators (a Sequence number, Fwd thread id 0) inside an autograd node run again. overhead_of_step_compute_ratio = repeated compute / (forward + "
-        "backward), overhead_of_backward_ratio = repeated compute / backward, both without the repeated part in the denominator; full recomputation is 1/3 of the step's "
-        "compute on paper (Korthikanti et al. 2022, arXiv 2205.05198). Collectives issued again are summed apart, waits included. Mode: a layer that repeats fewer than "
-        "half of its weight products is recomputed selectively; several layers per checkpoint are segments, sqrt where their number is about the root of the layers'. "
+        "Forward operators (a Sequence number, Fwd thread id 0) inside an autograd node run again. overhead_of_step_compute_ratio = "
+        "repeated compute / (forward + backward), overhead_of_backward_ratio = repeated compute / backward, both without the repeated part "
+        "in the denominator; full recomputation is 1/3 of the step's compute on paper (Korthikanti et al. 2022, arXiv 2205.05198). "
+        "Collectives issued again are summed apart, waits included. Mode: a layer that repeats fewer than half of its weight products is "
+        "recomputed selectively; several layers per checkpoint are segments, sqrt where their number is about the root of the layers'. "
         "Saved bytes: the closed form without recomputation minus the measured activation peak."
     ),
     compute=compute,

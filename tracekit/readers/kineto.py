@@ -129,11 +129,15 @@ def read(data: bytes, path: Path) -> RankTrace:
     base = _integer(file.base) or 0
     threads = _Threads()
     events, bad = _events(slices, base, threads)
-    samples = _samples([e for e in file.events if e.name == "[memory]" and bytes(e.ts) and e.args is not None], base, threads)
+    instants = [e for e in file.events if e.name == "[memory]" and bytes(e.ts) and e.args is not None]
+    samples = _samples(instants, base, threads)
     trace = RankTrace(events, samples, _meta(file, path, events, threads))
     dropped = sum(1 for e in file.events if e.ph == "X") - len(slices) + bad
     if dropped:
         trace = trace.with_finding("records_dropped", "warning", f"{dropped} slices without a usable time or name were left out", file=str(path), count=dropped)
+    if len(samples) < len(instants):
+        says = f"{len(instants) - len(samples)} memory events lack an address or a total (old traces do): no lifetimes can be told from them"
+        trace = trace.with_finding("memory_events_incomplete", "info", says, file=str(path), count=len(instants) - len(samples))
     return trace
 
 
@@ -226,7 +230,7 @@ def _samples(instants: list[_Event], base: int, threads: _Threads) -> pd.DataFra
         },
         index=range(len(rows)),
     )
-    frame = frame[ok & frame["nbytes"].notna().to_numpy()]
+    frame = frame[ok & frame[["nbytes", "addr", "allocated"]].notna().all(axis=1).to_numpy()]
     return schema.conform(frame.sort_values("ts", kind="stable").reset_index(drop=True), schema.SAMPLES)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 from tracekit.report.parts import Card
-from tracekit.report.rows import mean, metric, of_steps, steady_steps, table
+from tracekit.report.rows import mean, metric, of_steps, span_word, steady_steps, table
 from tracekit.report.sections.memory import CATEGORIES, peaks
 
 Document = Mapping[str, Any]
@@ -43,13 +43,14 @@ def _shares(document: Document) -> tuple[Card, ...]:
     if not _available(document, "breakdown"):
         return ()
     rows = of_steps(table(document, "breakdown", "devices"), steady_steps(document))
+    span = span_word(document)
     means = {k: mean(r.get(k) for r in rows) for k in ("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns")}
     return (
-        Card("Compute", _ratio(means["compute_ns"], means["span_ns"]), f"of the step; {fmt.duration(means['compute_ns'])} per rank"),
+        Card("Compute", _ratio(means["compute_ns"], means["span_ns"]), f"of the {span}; {fmt.duration(means['compute_ns'])} per rank"),
         Card(
             "Exposed communication",
             _ratio(means["exposed_comm_ns"], means["span_ns"]),
-            f"of the step; {fmt.duration(means['exposed_comm_ns'])} of {fmt.duration(means['comm_ns'])} is not hidden",
+            f"of the {span}; {fmt.duration(means['exposed_comm_ns'])} of {fmt.duration(means['comm_ns'])} is not hidden",
         ),
     )
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 from tracekit.report.headline import headline
-from tracekit.report.parts import Grid
+from tracekit.report.parts import Card, Grid
 from tracekit.report.rows import mean, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.collectives import per_step
 from tracekit.report.sections.common import emulated
@@ -18,6 +18,7 @@ Document = Mapping[str, Any]
 
 #: In a cell, where a run has no such thing at all: no pipeline, nothing recomputed.
 NONE = "–"
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter")
 _LAYER = re.compile(r"\.\d+(\.|$)")
 
 
@@ -38,6 +39,41 @@ def compare(runs: Sequence[Compared]) -> tuple[Grid, ...]:
 def sentences(runs: Sequence[Compared]) -> list[tuple[str, str, str]]:
     """(name, link, where its time went) of each run."""
     return [(r.name, r.link, headline(r.document)[0]) for r in runs]
+
+
+def cards(runs: Sequence[Compared]) -> tuple[Card, ...]:
+    """What each run was made to show, as one number: collectives per layer, the bubble, the cost of recomputation."""
+    return tuple(c for r in runs for c in (_bubble_card(r) or _collectives_card(r), _recompute_card(r)) if c is not None)
+
+
+def _bubble_card(run: Compared) -> Card | None:
+    found = metric(run.document, "pipeline")
+    s = found.get("summary") or {}
+    if not found.get("available"):
+        return None
+    detail = f"closed form {fmt.percent(s.get('closed_form_bubble_ratio'))}; window {fmt.duration(s.get('window_ns'))}"
+    return Card(f"{run.name}: pipeline bubble", fmt.percent(s.get("bubble_ratio")), detail + (" (emulated compute)" if emulated(run.document) else ""))
+
+
+def _collectives_card(run: Compared) -> Card | None:
+    s = metric(run.document, "collectives").get("summary") or {}
+    names = {(k, d): f"tp_{k}_{d}_per_layer_microbatch" for k in _KINDS for d in ("forward", "backward")}
+    counts = {key: s[name] for key, name in names.items() if name in s}
+    if not any(counts.values()):
+        return None
+    ways = ", ".join(f"{fmt.scalar('', n)} {fmt.label(k)} {d}" for (k, d), n in counts.items() if n)
+    return Card(f"{run.name}: collectives per layer", fmt.scalar("", total(counts.values())), f"per microbatch: {ways}")
+
+
+def _recompute_card(run: Compared) -> Card | None:
+    found = metric(run.document, "recompute")
+    s = found.get("summary") or {}
+    if not found.get("available") or s.get("mode") == "none":
+        return None
+    detail = (
+        f"of compute, {fmt.percent(s.get('theory_overhead_of_step_compute_ratio'))} in theory; saves {fmt.size(s.get('activation_saved_bytes'))} of activations"
+    )
+    return Card(f"{run.name}: costs", fmt.percent(s.get("overhead_of_step_compute_ratio")), detail)
 
 
 def _time(runs: Sequence[Compared]) -> Grid:
@@ -71,7 +107,7 @@ def _communication(runs: Sequence[Compared]) -> Grid:
         if not found.get("available"):
             continue
         costs, per = per_step(tuple(table(r.document, "collectives", "by_layer")), steady_steps(r.document), ["kind", "layer"])
-        for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+        for kind in _KINDS:
             counts = {d: summary.get(f"tp_{kind}_{d}_per_layer_microbatch") for d in ("forward", "backward")}
             of = [x for x in costs if x["kind"] == kind and _LAYER.search(str(x["layer"]))]
             if any(counts.values()) and of:

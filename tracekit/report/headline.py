@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 from tracekit.report.rows import mean, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.budget import mean_parts
 
@@ -36,7 +36,12 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     if not parts or not whole:
         return f"Where the time of a step went is unknown: {_reason(document)}.", ""
     work = total(p["duration_ns"] for p in parts if p["part"] in fmt.WORK) or 0
-    first = f"A step takes {fmt.duration(whole)} on average, of which {_share(work, whole)} is compute."
+    takes = (
+        f"A step takes {fmt.duration(whole)} on average"
+        if steady_steps(document)
+        else f"The recording, in which no step is marked, spans {fmt.duration(whole)} per rank"
+    )
+    first = f"{takes}, of which {_share(work, whole)} is compute."
     losses = [p for p in parts if p["part"] not in fmt.WORK]
     if not losses:
         return first, "Nothing but compute was found in it: faster kernels or more devices are what is left."

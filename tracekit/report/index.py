@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from tracekit.report import format as fmt
-from tracekit.report.comparison import Compared, compare, sentences
+from tracekit import wording as fmt
+from tracekit.report.comparison import Compared, cards, compare, sentences
 from tracekit.report.html import Drawn, page
 from tracekit.report.rows import metric
 from tracekit.report.sections.budget import mean_parts
@@ -31,6 +31,7 @@ def render(title: str, answer: str, explanation: str, runs: Sequence[Compared]) 
         title=title,
         answer=answer,
         explanation=explanation,
+        cards=cards(runs),
         sentences=sentences(runs),
         emulated={r.name for r in runs if emulated(r.document)},
         figures=figures,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 
 #: Rows that a table of a report shows at most; the JSON document holds them all.
 ROW_LIMIT = 24

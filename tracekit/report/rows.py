@@ -40,6 +40,11 @@ def of_steps(rows: Iterable[Row], steps: frozenset[int]) -> list[Row]:
     return picked or [r for r in rows if r.get("step") is None] or rows
 
 
+def span_word(document: Mapping[str, Any]) -> str:
+    """What the numbers of this report are about: the ``step``, or the whole ``recording`` where no step was marked."""
+    return "step" if steady_steps(document) else "recording"
+
+
 def mean(values: Iterable[float | None]) -> float | None:
     """Arithmetic mean; unknown where a member is unknown, or there is none.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 from tracekit.report.cards import cards
 from tracekit.report.headline import headline
 from tracekit.report.parts import Finding, Story

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 from tracekit.report.parts import Grid, Section, grid
-from tracekit.report.rows import Row, group, of_steps, steady_steps, table, total
+from tracekit.report.rows import Row, group, of_steps, span_word, steady_steps, table, total
 from tracekit.report.sections.common import section
 
 
@@ -30,14 +30,14 @@ def budget(document: Mapping[str, Any]) -> Section:
     parts = mean_parts(document)
     whole = total(p["duration_ns"] for p in parts)
     shares: list[Row] = [
-        {"part": fmt.part(p["part"], p["axis"]), "mean_ns": p["duration_ns"], "of the step_ratio": _divide(p["duration_ns"], whole)}
+        {"part": fmt.part(p["part"], p["axis"]), "mean_ns": p["duration_ns"], "share_ratio": _divide(p["duration_ns"], whole)}
         for p in sorted(parts, key=lambda p: -(p["duration_ns"] or 0))
     ]
     grids: tuple[Grid, ...] = (
         grid(
-            "Mean over ranks and steps",
-            [*shares, {"part": "step", "mean_ns": whole, "of the step_ratio": None if whole is None else 1.0}] if shares else [],
-            ["part", "mean_ns", "of the step_ratio"],
+            f"Mean {span_word(document)}, over the ranks",
+            [*shares, {"part": span_word(document), "mean_ns": whole, "share_ratio": None if whole is None else 1.0}] if shares else [],
+            ["part", "mean_ns", "share_ratio"],
         ),
     )
     per_rank = _per_rank(rows, parts)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 from tracekit.report.parts import Grid, Section
 from tracekit.report.rows import metric
 

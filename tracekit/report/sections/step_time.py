@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 from tracekit.report.parts import Section, grid
 from tracekit.report.rows import Row, group, mean, steady_steps, table
 from tracekit.report.sections.common import section

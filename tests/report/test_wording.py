@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.report import format as fmt
+from tracekit import wording as fmt
 
 
 @pytest.mark.parametrize(

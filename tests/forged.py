@@ -1,0 +1,49 @@
+"""Forged jobs: simulated NCCL traces with exact truth, each read once per test session."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tracekit import Analysis, analyze
+
+#: What the present metrics answer; clocks and stragglers have none yet.
+AREAS = ("steps", "breakdown", "collectives", "layers", "p2p", "pipeline", "memory", "recompute")
+
+
+@cache
+def analysis_of(folder: Path) -> Analysis:
+    """The analysis of a forged job's traces."""
+    return analyze(sorted(folder.glob("rank*.json*")), workers=1)
+
+
+@cache
+def report_of(folder: Path) -> dict[str, Any]:
+    """Its report document."""
+    return analysis_of(folder).to_dict()
+
+
+def truth_of(folder: Path) -> dict[str, Any]:
+    """Its truth."""
+    truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
+    return truth
+
+
+@cache
+def checker(shared: Path) -> ModuleType:
+    """The script that holds a report against a truth."""
+    spec = importlib.util.spec_from_file_location("check_forged", shared / "check_forged.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def differences(shared: Path, folder: Path, areas: tuple[str, ...] = AREAS, truth: dict[str, Any] | None = None) -> tuple[list[str], int]:
+    """The first differences in each area, and how many checks were made."""
+    tallies = checker(shared).check(truth or truth_of(folder), report_of(folder), list(areas))
+    return [f"{area}: {text}" for area, t in tallies.items() for text in t.first], sum(t.made for t in tallies.values())
