@@ -1,0 +1,1 @@
+"""The dashboard will live here. Until then a report is a file: ``tracekit analyze RUN --html report.html``."""

@@ -40,15 +40,33 @@ def launch(start: float, end: float, correlation: int, *, tid: int = MAIN) -> di
     return op("cudaLaunchKernel", start, end, cat="cuda_runtime", tid=tid, correlation=correlation)
 
 
-def kernel(name: str, start: float, end: float, correlation: int | None = None, *, stream: int = 7, device: int = 0, cat: str = "kernel", **args: Any) -> dict[str, Any]:
+def kernel(
+    name: str, start: float, end: float, correlation: int | None = None, *, stream: int = 7, device: int = 0, cat: str = "kernel", **args: Any
+) -> dict[str, Any]:
     """Device work."""
     extra = {} if correlation is None else {"correlation": correlation}
-    return {"ph": "X", "cat": cat, "name": name, "pid": device, "tid": stream, "ts": start, "dur": round(end - start, 3), "args": {"device": device, "stream": stream, **extra, **args}}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": device,
+        "tid": stream,
+        "ts": start,
+        "dur": round(end - start, 3),
+        "args": {"device": device, "stream": stream, **extra, **args},
+    }
 
 
 def memory(at: float, nbytes: int, total: int, addr: int, *, device_type: int = 0) -> dict[str, Any]:
     """A [memory] instant."""
-    args = {"Addr": addr, "Bytes": nbytes, "Total Allocated": total, "Total Reserved": 0, "Device Type": device_type, "Device Id": -1 if device_type == 0 else 0}
+    args = {
+        "Addr": addr,
+        "Bytes": nbytes,
+        "Total Allocated": total,
+        "Total Reserved": 0,
+        "Device Type": device_type,
+        "Device Id": -1 if device_type == 0 else 0,
+    }
     return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 1, "tid": MAIN, "ts": at, "args": args}
 
 

@@ -66,14 +66,21 @@ def test_the_public_surface_is_what_it_says() -> None:
     assert inspect.signature(tracekit.analyze).parameters.keys() == {"paths", "workers", "progress"}
 
 
-@pytest.mark.parametrize(("module", "unwanted"), [("tracekit", "torch pandas plotly"), ("tracekit.analysis", "torch plotly dash"), ("tracekit.cli", "torch pandas plotly dash")])
+@pytest.mark.parametrize(
+    ("module", "unwanted"), [("tracekit", "torch pandas plotly"), ("tracekit.analysis", "torch plotly dash"), ("tracekit.cli", "torch pandas plotly dash")]
+)
 def test_importing_stays_light(module: str, unwanted: str) -> None:
     check = f"import sys, {module}; print(*[m for m in {unwanted.split()!r} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout.split() == []
 
 
 def test_no_module_is_longer_than_four_hundred_lines() -> None:
-    long = [str(p.relative_to(REPOSITORY)) for root in ("tracekit", "instrumentation") for p in (REPOSITORY / root).rglob("*.py") if len(p.read_text().splitlines()) > 400]
+    long = [
+        str(p.relative_to(REPOSITORY))
+        for root in ("tracekit", "instrumentation")
+        for p in (REPOSITORY / root).rglob("*.py")
+        if len(p.read_text().splitlines()) > 400
+    ]
     assert long == []
 
 
@@ -84,7 +91,17 @@ def test_every_module_can_be_imported_on_its_own() -> None:
 
 
 def test_the_reference_runs_ship_beside_the_library() -> None:
-    assert {p.name for p in REPOSITORY.iterdir()} >= {"pyproject.toml", "README.md", "tracekit", "instrumentation", "dashboard", "tests", "sample_traces", "LICENSE", "Makefile"}
+    assert {p.name for p in REPOSITORY.iterdir()} >= {
+        "pyproject.toml",
+        "README.md",
+        "tracekit",
+        "instrumentation",
+        "dashboard",
+        "tests",
+        "sample_traces",
+        "LICENSE",
+        "Makefile",
+    }
 
 
 def test_pins_match_what_the_project_asks_for() -> None:

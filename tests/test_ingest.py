@@ -42,11 +42,13 @@ def test_several_files_without_a_rank_are_refused(tmp_path: Path) -> None:
         ingest([tmp_path])
 
 
-@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: (p.mkdir(), (p / "notes.json").write_text("{}"))], ids=["missing", "empty", "no trace"])
+@pytest.mark.parametrize(
+    "make", [lambda p: None, lambda p: p.mkdir(), lambda p: (p.mkdir(), (p / "notes.json").write_text("{}"))], ids=["missing", "empty", "no trace"]
+)
 def test_paths_without_traces_are_refused(tmp_path: Path, make: object) -> None:
     path = tmp_path / "runs"
     make(path)  # type: ignore[operator]
-    with pytest.raises(InputError, match="no such file|holds no trace"):
+    with pytest.raises(InputError, match=r"no such file|holds no trace"):
         find([path])
 
 

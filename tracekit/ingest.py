@@ -122,14 +122,14 @@ def _boil_all(sources: list[Source], workers: int | None, progress: Progress | N
     if n <= 1:
         for i, source in enumerate(sources):
             yield i, boil(source)
-            tell(i + 1, len(sources), source.trace.name)
+            tell(i + 1, len(sources), _label(source))
         return
     with ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
         places = {pool.submit(boil, source): i for i, source in enumerate(sources)}
         try:
             for done, future in enumerate(as_completed(places), 1):
                 yield places[future], future.result()
-                tell(done, len(sources), sources[places[future]].trace.name)
+                tell(done, len(sources), _label(sources[places[future]]))
         except BrokenProcessPool as error:
             raise UsageError(
                 "a process that read a trace ended at once: in a script, call analyze() under `if __name__ == '__main__':`, or pass workers=1; "
@@ -138,6 +138,11 @@ def _boil_all(sources: list[Source], workers: int | None, progress: Progress | N
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _label(source: Source) -> str:
+    """What is shown of a source while it is read: enough of its path to tell ranks apart."""
+    return "/".join(source.trace.parts[-3:] if source.trace.name.startswith("trace.json") else source.trace.parts[-1:])
 
 
 def _keyed(facts: list[RankFacts]) -> dict[tuple[int, int], RankFacts]:

@@ -39,7 +39,14 @@ def test_parts_of_a_step_add_up() -> None:
 def test_an_asynchronous_host_gives_device_windows_exact_to_the_nanosecond() -> None:
     base = 1_790_857_026_000_000_000
     trace = passed(
-        [span("ProfilerStep#1", 0, 2), launch(1, 1.5, 1), span("ProfilerStep#2", 2, 4), launch(3, 3.5, 2), kernel("a", 3, 10.001, 1), kernel("b", 10.003, 17, 2)],
+        [
+            span("ProfilerStep#1", 0, 2),
+            launch(1, 1.5, 1),
+            span("ProfilerStep#2", 2, 4),
+            launch(3, 3.5, 2),
+            kernel("a", 3, 10.001, 1),
+            kernel("b", 10.003, 17, 2),
+        ],
         base=base,
     )
     table = steps(trace)["steps"]

@@ -7,7 +7,9 @@ from tracekit.vocabulary import Kind, Phase
 
 
 def test_names_tell_communication_from_compute() -> None:
-    trace = passed([kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)", 0, 1), kernel("gemm", 1, 2), kernel("void cross_device_reduce_1stage<half>", 2, 3)])
+    trace = passed(
+        [kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)", 0, 1), kernel("gemm", 1, 2), kernel("void cross_device_reduce_1stage<half>", 2, 3)]
+    )
     assert column(trace, "kind") == {
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)": Kind.COMMUNICATION,
         "gemm": Kind.COMPUTE,
@@ -65,7 +67,14 @@ def test_a_forward_inside_backward_is_a_repetition() -> None:
 
 
 def test_an_autograd_function_inside_backward_alone_repeats_nothing() -> None:
-    trace = passed([forward("Redistribute", 0, 1, 50), backward("RedistributeBackward", 2, 9, 50), forward("NestedRedistribute", 3, 5, 60), forward("MyFunction", 6, 7, 61)])
+    trace = passed(
+        [
+            forward("Redistribute", 0, 1, 50),
+            backward("RedistributeBackward", 2, 9, 50),
+            forward("NestedRedistribute", 3, 5, 60),
+            forward("MyFunction", 6, 7, 61),
+        ]
+    )
     assert not trace.events["recompute"].any()
 
 

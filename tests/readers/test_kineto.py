@@ -19,7 +19,10 @@ from tracekit.vocabulary import Kind
 
 
 def test_times_are_exact_where_a_float_would_lose_nanoseconds() -> None:
-    trace = kineto.read(b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 5100000123524.377, "dur": 0.001}]}', Path("t.json"))
+    trace = kineto.read(
+        b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 5100000123524.377, "dur": 0.001}]}',
+        Path("t.json"),
+    )
     assert trace.events[["ts", "dur"]].to_numpy().tolist() == [[1790857026000000000 + 5100000123524377, 1]]
 
 
@@ -35,21 +38,32 @@ def test_digits_below_a_nanosecond_round_half_to_even(whole: int, fraction: str)
     assert got[0] == int((Decimal(f"{whole}.{fraction}") * 1000).to_integral_value(ROUND_HALF_EVEN))
 
 
-@pytest.mark.parametrize(("text", "ns"), [(b"1632843000000001", 1632843000000001000), (b"5.1e3", 5_100_000), (b'"7"', 7000), (b"-2.5", -2500), (b"1e400", None), (b"NaN", None)])
+@pytest.mark.parametrize(
+    ("text", "ns"), [(b"1632843000000001", 1632843000000001000), (b"5.1e3", 5_100_000), (b'"7"', 7000), (b"-2.5", -2500), (b"1e400", None), (b"NaN", None)]
+)
 def test_numbers_of_every_form(text: bytes, ns: int | None) -> None:
     values, usable = kineto.nanoseconds([text])
     assert (values[0] if usable[0] else None) == ns
 
 
 def test_categories_become_kinds_and_devices() -> None:
-    trace = read([op("aten::mm", 0, 1), kernel("gemm", 5, 9, 1, device=3, stream=20), kernel("Memcpy DtoH", 9, 10, 2, cat="gpu_memcpy"), op("x", 0, 1, cat="overhead")])
+    trace = read(
+        [op("aten::mm", 0, 1), kernel("gemm", 5, 9, 1, device=3, stream=20), kernel("Memcpy DtoH", 9, 10, 2, cat="gpu_memcpy"), op("x", 0, 1, cat="overhead")]
+    )
     rows = trace.events[["name", "kind", "device", "stream"]].astype(object).values.tolist()
     assert sorted((n, k) for n, k, *_ in rows) == [("Memcpy DtoH", Kind.MEMCPY), ("aten::mm", Kind.OPERATOR), ("gemm", Kind.COMPUTE), ("x", Kind.OTHER)]
     assert [(d, s) for n, _, d, s in rows if n == "gemm"] == [(3, 20)]
 
 
 def test_the_size_of_a_nccl_call_is_the_larger_side() -> None:
-    meta = {"Collective name": "_allgather_base", "In msg nelems": 10, "Out msg nelems": 40, "dtype": "BFloat16", "Process Group Ranks": "[0, 1, 2, 3]", "Seq": 7}
+    meta = {
+        "Collective name": "_allgather_base",
+        "In msg nelems": 10,
+        "Out msg nelems": 40,
+        "dtype": "BFloat16",
+        "Process Group Ranks": "[0, 1, 2, 3]",
+        "Seq": 7,
+    }
     row = read([kernel("ncclDevKernel_AllGather", 0, 1, 1, **meta)]).events.iloc[0]
     assert (row["nbytes"], row["group_ranks"], row["seq"]) == (80, "0,1,2,3", 7)
 

@@ -155,6 +155,7 @@ def pipeline(run: Path, kind: type, per_rank: int) -> None:
     whole, rank, count = Decoder(HIDDEN, layers=2 * per_rank), dist.get_rank(), 2 * per_rank
     modules = [copy.deepcopy(Stage(whole, i, i == count - 1)) for i in range(rank, count, 2)]
     stages = [PipelineStage(m, i, count, torch.device("cpu")) for m, i in zip(modules, range(rank, count, 2), strict=True)]
+
     def criterion(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(output.flatten(0, 1), target.flatten())
 

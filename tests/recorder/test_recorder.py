@@ -146,9 +146,7 @@ def test_failing_hook_is_reported_once_and_the_hooks_go(tmp_path, caplog, monkey
             counts.append(len(model.layers["0"]._forward_hooks))
             recorder.step()
     assert counts == [0, 0, 0, 0, 0]  # the second step attached them, and its first hook took them away
-    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
-        "recording stopped, training goes on: ValueError: from a hook"
-    ]
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == ["recording stopped, training goes on: ValueError: from a hook"]
     assert steps_in(tmp_path / "rank00000/capture000/trace.json.gz") == ["ProfilerStep#1"]  # what there was is written
 
 

@@ -1,0 +1,1 @@
+"""Facts of all ranks -> Job: how do the ranks hang together?"""

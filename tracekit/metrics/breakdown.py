@@ -16,7 +16,7 @@ def compute(job: Job) -> Result:
     steady = busy[busy["step"].isin(job.steady_steps)]
     rows = steady if len(steady) else busy[busy["step"].isna()]
     span = float(rows["span_ns"].sum())
-    summary: dict[str, float | int | None] = {"devices": int(len(busy[busy["step"].isna()]))}
+    summary: dict[str, float | int | None] = {"devices": len(busy[busy["step"].isna()])}
     for part in ("compute", "exposed_comm", "overlap", "exposed_memcpy", "idle", "emulated"):
         summary[f"{part}_ratio"] = float(rows[f"{part}_ns"].sum()) / span if span else None
     comm = float(rows["comm_ns"].sum())

@@ -78,4 +78,3 @@ def _innermost(ranges: pd.DataFrame, ts: npt.NDArray[np.int64]) -> npt.NDArray[n
         if not len(over):
             return at.astype(np.int64)
         at[over] = outer[at[over]]
-

@@ -61,6 +61,7 @@ def layers(trace: RankTrace) -> RankTrace:
 
 def _spans(events: pd.DataFrame) -> pd.DataFrame:
     """Per event: layer, direction and source of the range that it is; null for everything else."""
+
     def meaning(name: str) -> tuple[str | None, Direction | None, str] | None:
         if span := parse_module_span(name):
             return clean_module_path(span.layer) or None, span.direction, "range"
@@ -160,7 +161,6 @@ def _phases(events: pd.DataFrame, spans: pd.DataFrame, span: Rows, node: Rows, p
     forward = (direction == Direction.FORWARD) | (inherit(parent, recorded | frame) >= 0)
     by_action = choose(np.isin(action, ["B", "I", "W"]), Phase.BACKWARD, choose(action == "F", Phase.FORWARD, choose(forward, Phase.FORWARD, None)))
     return choose(optimizer, Phase.OPTIMIZER, choose(backward, Phase.BACKWARD, by_action))
-
 
 
 __all__ = ["BACKWARD_NODE", "LAYER_INDEX", "layers"]

@@ -128,4 +128,3 @@ def _filled(column: pd.Series, take: Mask, source: Rows) -> pd.Series:
     out = column.copy()
     out[take] = column.iloc[source[take]].array
     return out
-

@@ -20,9 +20,7 @@ from tracekit.vocabulary import Axis
 SCHEMA = "tracekit.run/1"
 
 
-def describe(
-    models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], pipelined: bool, config: Mapping[str, Any]
-) -> dict[str, Any]:
+def describe(models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], pipelined: bool, config: Mapping[str, Any]) -> dict[str, Any]:
     """Content of ``run.json``: what was found out, overlaid by ``config`` (one level deep: ``model`` is merged by key).
 
     What cannot be known is absent. The number of parameters is that of the whole model, so it is left out for a

@@ -182,9 +182,7 @@ def _prepared(with_stack: bool) -> _KinetoProfile:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available() and _cuda_in_use():
         activities.append(ProfilerActivity.CUDA)
-    profiler = _KinetoProfile(
-        activities=activities, record_shapes=True, profile_memory=True, with_stack=with_stack, with_modules=with_stack
-    )
+    profiler = _KinetoProfile(activities=activities, record_shapes=True, profile_memory=True, with_stack=with_stack, with_modules=with_stack)
     profiler.prepare_trace()
     return profiler
 
