@@ -315,8 +315,9 @@ def run_fields(config: RunConfig, parameters: int) -> dict[str, Any]:
         parameters: elements in the whole model's parameters.
     """
     c = config
-    # One stage per rank is the schedule that the Zero Bubble paper calls ZB-H1.
     reported = SCHEDULES[c.schedule].reported if c.schedule else None
+    if (reported, c.virtual) == ("interleaved_zb", 1):
+        reported = "zb_h1"  # with one stage per rank it is the schedule that the Zero Bubble paper calls ZB-H1
     return {
         "recipe": c.recipe,
         "command": c.command,
@@ -346,9 +347,7 @@ def run_fields(config: RunConfig, parameters: int) -> dict[str, Any]:
             "seed": c.seed,
             "sequence_parallel": c.sequence_parallel,
         },
-        "pipeline": None
-        if c.pp == 1
-        else {"schedule": "zb_h1" if (reported, c.virtual) == ("interleaved_zb", 1) else reported, "stages": c.stages, "virtual": c.virtual},
+        "pipeline": None if c.pp == 1 else {"schedule": reported, "stages": c.stages, "virtual": c.virtual},
         "recompute": c.recompute,
         "emulate_compute_ns": c.emulate_compute_ns,
     }

@@ -1,7 +1,8 @@
 """How can eight ranks run faithfully on two cores? Their layers sleep instead of computing.
 
-The stages, the schedules and the communication stay real. A layer keeps its norms and its four weight matrices at toy
-size, so that what tensor, sequence and data parallelism do to them stays true, has neither attention core nor GeLU, and
+The stages, the schedules and the communication stay real. A layer keeps its norms and, at toy size, the matrices that
+tensor parallelism splits, so that what tensor, sequence and data parallelism do to them stays true; it has neither
+attention core nor GeLU, since every operator left is one that all ranks run on the same few cores. Instead it
 sleeps: T in forward, T on the path of the input gradient and T on the path of the weight gradient. The last two are
 separate autograd nodes, so a schedule that splits backward into I and W really defers the second. One node with both
 would run twice, once in each.
@@ -96,10 +97,12 @@ def emulate(model: Decoder, config: RunConfig) -> None:
         layer.attention, layer.mlp = seeded(
             config.seed,
             2 + int(number),
-            lambda: (_products(config.hidden, dtype, "qkv", "out"), _products(config.hidden, dtype, "up", "down")),
+            lambda: (_products(config, "qkv", "out"), _products(config, "up", "down")),
         )
 
 
-def _products(hidden: int, dtype: torch.dtype, *names: str) -> nn.Sequential:
-    """Square matrices one after the other, under the names that the real layer gives them."""
-    return nn.Sequential(OrderedDict((name, nn.Linear(hidden, hidden, dtype=dtype)) for name in names))
+def _products(config: RunConfig, first: str, second: str) -> nn.Sequential:
+    """The column-split and the row-split matrix of one half of a layer; where nothing is split, one stands for both."""
+    names = (first, second) if config.tp > 1 else (second,)
+    dtype = getattr(torch, config.dtype)
+    return nn.Sequential(OrderedDict((name, nn.Linear(config.hidden, config.hidden, bias=False, dtype=dtype)) for name in names))

@@ -15,7 +15,7 @@ import pandas as pd
 from tracekit.columns import Mask, Objects, Rows, by_name, choose, integers, named, nullable, take
 from tracekit.passes.link import inherit
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import FSDP_SPAN, LAYER_INDEX, OPTIMIZER_SPAN, Direction, Kind, Phase, clean_module_path, parse_module_span
+from tracekit.vocabulary import FSDP_SPAN, GRADIENT_SPAN, LAYER_INDEX, OPTIMIZER_SPAN, Direction, Kind, Phase, clean_module_path, parse_module_span
 
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 #: Autograd functions that DTensor calls inside its own backward: they carry a forward's marks but repeat nothing.
@@ -65,6 +65,8 @@ def _spans(events: pd.DataFrame) -> pd.DataFrame:
     def meaning(name: str) -> tuple[str | None, Direction | None, str] | None:
         if span := parse_module_span(name):
             return clean_module_path(span.layer) or None, span.direction, "range"
+        if gradient := GRADIENT_SPAN.match(name):
+            return clean_module_path(gradient["layer"]) or None, None, "range"
         fsdp = FSDP_SPAN.match(name)
         return (clean_module_path(fsdp["layer"]) or None, None, "fsdp") if fsdp and fsdp["layer"] else None
 
