@@ -11,7 +11,7 @@ record() {
 record tp tp --ranks 2 $small
 record tp-sp tp-sp --ranks 2 $small
 record fsdp fsdp --ranks 2 $small
-record pp-1f1b pp --ranks 4 --schedule 1f1b --emulate-compute 60ms --layers 4 --steps 4 --active 2
+record pp-1f1b pp --ranks 4 --schedule 1f1b --emulate-compute 60ms --layers 8 --steps 3 --active 1
 record pp-interleaved-zb pp --ranks 4 --schedule interleaved-zb --emulate-compute 60ms --layers 8 --steps 3 --active 1
 record recompute-none dense --recompute none $dense
 record recompute-full dense --recompute full $dense

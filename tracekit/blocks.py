@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.columns import choose
+from tracekit.columns import choose, named
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import STEP, Kind, Phase
+from tracekit.vocabulary import GPIPE_RANGE, STEP, Direction, Kind, Phase, parse_actions, parse_module_span
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -25,6 +25,8 @@ _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 _NONE, _FORWARD, _BACKWARD, _OPTIMIZER = range(4)
 #: Ranges in which sharded parameters are gathered: what is allocated there holds whole parameters.
 _GATHER = ("FSDP::all_gather",)
+#: Ranges in which, outside every operator, the storage of whole parameters is given its memory.
+_WHOLE = ("FSDP::pre_forward", "FSDP::pre_backward")
 
 
 def pair(addr: npt.ArrayLike, nbytes: npt.ArrayLike) -> tuple[Rows, Rows, Rows]:
@@ -62,7 +64,8 @@ def blocks(trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
 
     Rules, in this order (made -> freed):
 
-    - under ``FSDP::all_gather``: parameter (gathered copies)
+    - under ``FSDP::all_gather``, or in no operator of ``FSDP::pre_forward``: parameter (gathered copies)
+    - before the step's first module ran, outside every module, and alive when it ran: input (a batch), unless backward frees it
     - forward -> backward: activation of the layer that made it
     - repeated forward -> backward proper: activation; -> repeated forward: temporary
     - backward -> alive when the next optimizer step begins: gradient; earlier: temporary
@@ -136,8 +139,9 @@ class _Life:
         in_call = self.freed_at <= self._call_end()
         between = made == _NONE
         rules = [
-            (self._under(_GATHER), "parameter"),
+            (self._under(_GATHER) | self._at(named(self.events, lambda name: name.startswith(_WHOLE)), self.made_in), "parameter"),
             ((made == _FORWARD) & ~again & (freed == _BACKWARD), "activation"),
+            ((made == _FORWARD) & ~again & self._before_model(), "input"),
             (again & freed_again, "temporary"),
             (again & (freed == _BACKWARD), "activation"),
             (again, "unknown"),
@@ -184,27 +188,45 @@ class _Life:
         starts = np.append(self.starts[code], np.iinfo(np.int64).max)
         return starts[np.searchsorted(starts[:-1], self.made_at, "left")]
 
+    def _before_model(self) -> Mask:
+        """Whether each block was made in a step before its first module ran, and was alive then."""
+        kind, device = self.events["kind"], self.events["device"].isna()
+        ranges = (kind.eq(Kind.RANGE) & device).to_numpy() & named(self.events, _is_module)
+        frames = kind.eq(Kind.PYTHON).to_numpy() & named(self.events, lambda name: name.startswith("nn.Module: "))
+        starts = np.sort(self.events["ts"].to_numpy()[ranges | frames])
+        first = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, self.step_starts, "left")]
+        step = np.searchsorted(self.step_starts, self.made_at, "right") - 1
+        at = first[np.maximum(step, 0)] if len(first) else np.zeros(len(step), np.int64)
+        until = np.append(self.step_starts, np.iinfo(np.int64).max)[step + 1]
+        return (step >= 0) & (self.made_at < at) & (at < until) & (self.freed_at > at)
+
     def _step_starts(self) -> Rows:
-        names = [c for c in self.events["name"].cat.categories if STEP.match(str(c))]
-        rows = self.events["name"].isin(names) & self.events["device"].isna()
-        return np.sort(self.events.loc[rows, "ts"].to_numpy(np.int64))
+        rows = named(self.events, _is_step) & self.events["device"].isna().to_numpy()
+        return np.sort(self.events["ts"].to_numpy()[rows])
 
     def _call_end(self) -> Rows:
         """End of the innermost call in which each block was made; before it was made where only a step holds it."""
-        names = self.events["name"].cat.categories
-        step = np.isin(self.events["name"].cat.codes, np.flatnonzero([bool(STEP.match(str(c))) for c in names]))
         rows = self.made_in
-        return np.where(self._at(~step, rows), self.ends[rows] if len(self.ends) else 0, self.made_at - 1)
+        return np.where(self._at(~named(self.events, _is_step), rows), self.ends[rows] if len(self.ends) else 0, self.made_at - 1)
 
     def _under(self, prefixes: tuple[str, ...]) -> Mask:
         """Whether each block was made inside a range whose name begins with one of the prefixes."""
-        names = self.events["name"].cat.categories
-        wanted = np.isin(self.events["name"].cat.codes, np.flatnonzero([str(c).startswith(prefixes) for c in names]))
+        wanted = named(self.events, lambda name: name.startswith(prefixes))
         found, at = np.zeros(len(self.made_in), bool), self.made_in.copy()
         while (at >= 0).any():
             found |= self._at(wanted, at)
             at = np.where(at >= 0, self.parent[at], -1)
         return found
+
+
+def _is_step(name: str) -> bool:
+    return bool(STEP.match(name))
+
+
+def _is_module(name: str) -> bool:
+    """Whether a range is a module's forward or a pipeline action."""
+    span = parse_module_span(name)
+    return (span is not None and span.direction == Direction.FORWARD) or bool(parse_actions(name)) or bool(GPIPE_RANGE.match(name))
 
 
 def _phase_codes(phase: pd.Series) -> Rows:

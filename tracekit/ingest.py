@@ -8,7 +8,6 @@ largest rank of a worker and not with the number of ranks.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tracekit import readers
+from tracekit import beside, readers
 from tracekit.errors import InputError, UsageError
 from tracekit.facts import boil_down
 from tracekit.passes import run_passes
@@ -31,8 +30,8 @@ Progress = Callable[[int, int, str], None]
 #: Below this many compressed bytes, starting worker processes costs more than it saves.
 _WORTH_A_POOL = 4 << 20
 _SIDE_FILES = frozenset({"run.json", "result.json", "flight_recorder.json", "memory.json", "report.json"})
-_RANK_IN_NAME = (re.compile(r"rank[-_]?(\d+)"), re.compile(r"^(\d+)[_.]"))
-_CAPTURE_IN_PATH = re.compile(r"(?:capture|iteration_)(\d+)")
+_RANK_IN_NAME = (re.compile(r"rank[-_]?(\d{1,6})(?!\d)"), re.compile(r"^(\d{1,6})[_.]"))
+_CAPTURE_IN_PATH = re.compile(r"(?:capture|iteration_)(\d{1,15})")
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,12 @@ class Source:
         trace: the trace itself.
         flight_recorder, memory: side files beside it, where there are any.
         run: the parsed ``run.json`` above it, or {}.
-        named: the user named this file, so that an unknown format is an error and not an ignored file.
     """
 
     trace: Path
     flight_recorder: Path | None = None
     memory: Path | None = None
     run: Mapping[str, Any] = field(default_factory=dict)
-    named: bool = False
 
 
 def ingest(paths: Sequence[str | Path], *, workers: int | None = None, progress: Progress | None = None) -> dict[tuple[int, int], RankFacts]:
@@ -87,7 +84,7 @@ def find(paths: Sequence[str | Path]) -> list[Source]:
         if not traces:
             raise InputError("holds no trace; give a folder with torch.profiler traces (.json, .json.gz) or a run directory of tracekit run", path)
         for trace in traces:
-            found.setdefault(trace.resolve(), _source(trace, named=path.is_file()))
+            found.setdefault(trace.resolve(), _source(trace))
     return list(found.values())
 
 
@@ -103,12 +100,10 @@ def _joined(source: Source) -> RankTrace:
     meta = replace(meta, rank=_rank_in_name(source.trace) if meta.rank is None else meta.rank, capture=_capture(source.trace), run=source.run)
     files = [source.trace]
     if source.flight_recorder:
-        meta = replace(meta, flight_recorder=tuple(_json(source.flight_recorder).get("entries", ())))
+        meta = replace(meta, flight_recorder=beside.flight_recorder(source.flight_recorder))
         files.append(source.flight_recorder)
     if source.memory:
-        found = _json(source.memory)
-        blocks = [{**b, "when": when} for when in ("blocks", "later", "seen") for b in found.get(when, ())]
-        meta = replace(meta, memory_baseline=tuple(blocks))
+        meta = replace(meta, memory_baseline=beside.memory(source.memory))
         files.append(source.memory)
     versions = {str(k): str(v) for k, v in dict(source.run.get("versions") or {}).items()}
     return replace(trace, meta=replace(meta, files=tuple(map(str, files)), versions=versions, host=meta.host or source.run.get("host")))
@@ -175,20 +170,10 @@ def _end(facts: RankFacts) -> int:
     return int(facts["extent"]["end_ns"].iloc[0])
 
 
-def _source(trace: Path, named: bool) -> Source:
-    beside = {name: p for name in ("flight_recorder.json", "memory.json") if (p := trace.parent / name).is_file()}
+def _source(trace: Path) -> Source:
+    found = {name: p for name in ("flight_recorder.json", "memory.json") if (p := trace.parent / name).is_file()}
     run = next((p for up in list(trace.resolve().parents)[:4] if (p := up / "run.json").is_file()), None)
-    return Source(trace, beside.get("flight_recorder.json"), beside.get("memory.json"), _json(run) if run else {}, named)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(readers.read_bytes(path))
-    except ValueError as error:
-        raise InputError(f"not valid JSON ({error}); record the run again or remove the file", path) from error
-    if not isinstance(found, dict):
-        raise InputError("not a JSON object; record the run again or remove the file", path)
-    return found
+    return Source(trace, found.get("flight_recorder.json"), found.get("memory.json"), beside.run_json(run) if run else {})
 
 
 def _may_be_trace(path: Path) -> bool:

@@ -88,22 +88,22 @@ class Severity(StrEnum):
 #: Name of the range around emulated (slept) compute; it counts as compute and every output says ``emulated``.
 EMULATED_COMPUTE = "emulated_compute"
 
-STEP = re.compile(r"^ProfilerStep\s*#(?P<step>\d+)$")
+STEP = re.compile(r"^ProfilerStep\s*#(?P<step>\d{1,15})$")
 #: ``layers.3.attention.forward``: the recorder's range of a module (its qualified name) and direction.
 #: The ranges of torch's own wrappers, such as ``DistributedDataParallel.forward``, name no layer.
-MODULE_SPAN = re.compile(r"^(?!(?:Distributed|FullySharded)?DataParallel\.)(?P<layer>[A-Za-z_]\w*(?:\.\w+)*)\.(?P<direction>forward|backward|recompute)$")
+MODULE_SPAN = re.compile(r"^(?!(?:Distributed|FullySharded)?DataParallel\.)(?P<layer>\w+(?:\.\w+)*)\.(?P<direction>forward|backward|recompute)$")
 #: ``layers.3.attention_norm.gradient``: a replicated parameter's gradient is reduced, outside forward and backward.
-GRADIENT_SPAN = re.compile(r"^(?P<layer>[A-Za-z_]\w*(?:\.\w+)*)\.gradient$")
+GRADIENT_SPAN = re.compile(r"^(?P<layer>\w+(?:\.\w+)*)\.gradient$")
 #: ``FSDP::all_gather (layers.3)``: ranges that fully_shard writes.
 FSDP_SPAN = re.compile(r"^FSDP::(?P<what>\w+)(?: \((?P<layer>[^)]*)\))?$")
 #: ``PP:1F0``: an action of torch.distributed.pipelining's runtime schedules; the recorder writes the same.
-PIPELINE_ACTION = re.compile(r"^PP:(?P<stage>\d+)(?P<action>[FBIW])(?P<microbatch>\d+)$")
+PIPELINE_ACTION = re.compile(r"^PP:(?P<stage>\d{1,9})(?P<action>[FBIW])(?P<microbatch>\d{1,9})$")
 PIPELINE_OVERLAP = re.compile(r"^PP:\((?P<parts>[^)]*)\)OVERLAP_F_B$")
-PIPELINE_COMM = re.compile(r"^PP:(?P<stage>\d+)(?P<what>SEND_F|RECV_F|SEND_B|RECV_B)(?P<microbatch>\d+)$")
-GPIPE_RANGE = re.compile(r"^(?P<what>Forward|Backward) (?P<microbatch>\d+)$")
+PIPELINE_COMM = re.compile(r"^PP:(?P<stage>\d{1,9})(?P<what>SEND_F|RECV_F|SEND_B|RECV_B)(?P<microbatch>\d{1,9})$")
+GPIPE_RANGE = re.compile(r"^(?P<what>Forward|Backward) (?P<microbatch>\d{1,9})$")
 OPTIMIZER_SPAN = re.compile(r"^Optimizer\.step#")
 #: The number of a layer inside a module path: ``layers.3.attention`` -> 3.
-LAYER_INDEX = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(?P<index>\d+)(?:\.|$)")
+LAYER_INDEX = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(?P<index>\d{1,9})(?:\.|$)")
 
 
 class ModuleSpan(NamedTuple):
@@ -138,6 +138,24 @@ def parse_module_span(name: str) -> ModuleSpan | None:
     """
     m = MODULE_SPAN.match(name)
     return ModuleSpan(m["layer"], Direction(m["direction"])) if m else None
+
+
+def step_span(step: int) -> str:
+    """Name of a training step's range, in torch's own notation.
+
+    >>> step_span(3)
+    'ProfilerStep#3'
+    """
+    return f"ProfilerStep#{step}"
+
+
+def unfinished_step_span(step: int) -> str:
+    """Name of the range of a step that began and did not end: no step's time can be read off it.
+
+    >>> STEP.match(unfinished_step_span(3)) is None
+    True
+    """
+    return f"UnfinishedStep#{step}"
 
 
 def action_span(stage: int, action: str, microbatch: int) -> str:

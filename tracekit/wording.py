@@ -16,6 +16,8 @@ UNKNOWN = "unknown"
 
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+#: Of numbers in GB/s (1e9); gloo on one machine moves single MB/s.
+_RATE = ((1.0, "GB/s"), (1e-3, "MB/s"))
 _UNITS = {"_ns": _TIME, "_bytes": _SIZE}
 
 
@@ -70,7 +72,8 @@ def scalar(name: str, value: Any) -> str:
         if name.endswith("_ratio") or name == "bubble_over_ideal":
             return percent(value)
         if name.endswith("_gbps"):
-            return f"{_digits(value)} GB/s"
+            factor, unit = _unit(value, _RATE)
+            return f"{_digits(value / factor)} {unit}"
         return f"{value:,}" if isinstance(value, int) else _digits(value)
     if isinstance(value, (list, tuple)):
         return clean(", ".join(map(str, value))) or "none"
@@ -80,7 +83,7 @@ def scalar(name: str, value: Any) -> str:
 
 
 def label(name: str) -> str:
-    """A field's name in words, without its unit.
+    """A field's name in words, without its unit; what is in words already keeps its underscores (``dp_replicate``).
 
     >>> label("exposed_comm_ns")
     'exposed comm'
@@ -89,7 +92,7 @@ def label(name: str) -> str:
         if name.endswith(suffix) and len(name) > len(suffix):
             name = name[: -len(suffix)]
             break
-    return clean(name.replace("_", " "))
+    return clean(name if " " in name else name.replace("_", " "))
 
 
 def column(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
@@ -103,10 +106,12 @@ def column(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     if suffix:
         factor, unit = _unit(max(known), _UNITS[suffix]) if any(known) else _UNITS[suffix][-3 if suffix == "_bytes" else 1]
         digits = 0 if factor == 1 else _places(max(known, default=0) / factor)
-        return f"{label(name)} ({unit})", [f"{v / factor:,.{digits}f}" if _number(v) else scalar(name, v) for v in values]
+        return f"{label(name)} ({unit})", [("0" if v == 0 else f"{v / factor:,.{digits}f}") if _number(v) else scalar(name, v) for v in values]
     if name.endswith("_gbps"):
-        return f"{label(name)} (GB/s)", [_digits(v) if _number(v) else scalar(name, v) for v in values]
-    return label(name), [scalar(name, v) for v in values]
+        factor, unit = _unit(max(known, default=1), _RATE)
+        return f"{label(name)} ({unit})", [_digits(v / factor) if _number(v) else scalar(name, v) for v in values]
+    whole = not name.endswith("_ratio") and all(float(v).is_integer() for v in known)
+    return label(name), [scalar(name, int(v) if whole and _number(v) else v) for v in values]
 
 
 def plural(count: int, word: str) -> str:

@@ -90,6 +90,13 @@ def test_usage_errors_are_one_line_and_exit_2(arguments, words, capsys):
     assert out == "" and err.count("\n") == 1 and words in err
 
 
+def test_a_folder_that_is_missing_is_told_before_the_traces_are_read(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("tracekit.analysis.analyze", lambda *a, **k: pytest.fail("read the traces first"))
+    assert main(["analyze", "x", "--markdown", str(tmp_path / "missing" / "r.md")]) == 2
+    assert main(["analyze", "x", "--html", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
 def test_a_report_that_cannot_be_written_is_a_usage_error(analysed, capsys, tmp_path):
     assert main(["analyze", "x", "--html", str(tmp_path / "missing" / "r.html")]) == 2
     err = capsys.readouterr().err

@@ -27,7 +27,8 @@ def calls(*rows: Mapping[str, Any]) -> pd.DataFrame:
 
 def p2p_calls(*rows: Mapping[str, Any]) -> pd.DataFrame:
     """Sends and receives of several ranks as ``pair`` takes them."""
-    return _frame(schema.P2P_CALLS, P2P_CALL, rows).assign(rank=[r["rank"] for r in rows], capture=[r.get("capture", 0) for r in rows])
+    frame = _frame(schema.P2P_CALLS, P2P_CALL, rows)
+    return frame.assign(rank=[r["rank"] for r in rows], capture=[r.get("capture", 0) for r in rows], device_type=[r.get("device_type", "gpu") for r in rows])
 
 
 def facts(rank: int, *rows: Mapping[str, Any], capture: int = 0, p2p: tuple[Mapping[str, Any], ...] = (), **meta: Any) -> RankFacts:

@@ -98,3 +98,4 @@ def test_a_single_rank_has_no_communication_and_says_so() -> None:
     result = METRIC.compute(build({(0, 0): facts(0, world_size=1)}))
     assert not result.available
     assert "no communication" in str(result.reason)
+    assert "single rank" in str(result.reason)

@@ -95,3 +95,12 @@ def test_calls_without_a_peer_are_left_out_and_counted() -> None:
 def test_waits_across_clocks_that_differ_are_unknown() -> None:
     rows = p2p_calls({"rank": 0, "kind": "send", "peer": 1, "at": (0, 10)}, {"rank": 1, "kind": "recv", "peer": 0, "at": (4, 10)})
     assert plain(pair(rows, {}, skewed=frozenset({1})).p2p, "transfer_ns", "send_wait_ns", "recv_wait_ns") == [[None, None, None]]
+
+
+def test_on_gloo_an_end_is_noticed_late_so_the_transfer_is_only_bounded_and_the_waits_stand() -> None:
+    rows = p2p_calls(
+        {"rank": 0, "kind": "send", "peer": 1, "at": (10, 900), "device_type": "cpu"},  # waited for at the end of the step
+        {"rank": 1, "kind": "recv", "peer": 0, "at": (0, 500), "device_type": "cpu"},  # waited for after other work
+    )
+    got = plain(pair(rows, {}).p2p, "transfer_ns", "transfer_upper_bound_ns", "send_wait_ns", "recv_wait_ns")
+    assert got == [[None, 490, 0, 10]]

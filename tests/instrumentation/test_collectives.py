@@ -64,14 +64,14 @@ def per_layer(recipe: str, microbatches: int = 1) -> tuple[Counter[str], Counter
     return two - one, two_after - one_after
 
 
-@pytest.mark.parametrize("microbatches", [1, 3])
+@pytest.mark.parametrize("microbatches", [1, 2])
 def test_tensor_parallelism_takes_four_all_reduces_per_layer_and_microbatch(microbatches: int) -> None:
     step, after = per_layer("tp", microbatches)
     assert step == {"all_reduce": 4 * microbatches}
     assert after == {}
 
 
-@pytest.mark.parametrize("microbatches", [1, 3])
+@pytest.mark.parametrize("microbatches", [1, 2])
 def test_sequence_parallelism_takes_four_pairs_and_one_reduction_per_norm_parameter(microbatches: int) -> None:
     step, after = per_layer("tp-sp", microbatches)
     assert step == {"all_gather_into_tensor": 4 * microbatches, "reduce_scatter_tensor": 4 * microbatches}

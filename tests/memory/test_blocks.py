@@ -120,3 +120,45 @@ def owner(events: list[dict[str, Any]]) -> tuple[str, str | None]:
     got = blocks(trace, trace.samples.reset_index(drop=True))
     assert np.array_equal(got["nbytes"], [64])
     return got["category"].iloc[0], got["layer"].iloc[0]
+
+
+BATCH = [
+    span("ProfilerStep#1", 0, 100),
+    forward("aten::cat", 2, 4, 1),  # carries a Sequence number though no module runs
+    span("layers.0.forward", 10, 20),
+    forward("aten::mm", 11, 14, 2),
+    forward("aten::add", 22, 24, 3),
+    backward("MmBackward0", 40, 50, 2),
+    span("Optimizer.step#AdamW.step", 70, 80),
+    span("ProfilerStep#2", 100, 200),
+    span("layers.0.forward", 110, 120),
+]
+
+
+@pytest.mark.parametrize(
+    ("made", "freed", "category"),
+    [
+        (3, None, "input"),  # a batch, kept until the next one takes its name
+        (3, 95, "input"),
+        (3, 105, "input"),
+        (3, 45, "activation"),  # the embedding saved it
+        (3, 6, "temporary"),
+        (23, None, "unknown"),  # made after the model ran: a loss
+        (12, None, "unknown"),
+    ],
+)
+def test_what_is_made_before_the_model_runs_and_outlives_its_beginning_is_input(made: float, freed: float | None, category: str) -> None:
+    life = [memory(made, 64, 64, 7)] + ([] if freed is None else [memory(freed, -64, 0, 7)])
+    assert owner(BATCH + life)[0] == category
+
+
+@pytest.mark.parametrize(("made", "category"), [(32, "parameter"), (35, "activation")])
+def test_storage_that_fully_shard_fills_outside_every_operator_holds_parameters(made: float, category: str) -> None:
+    events = [
+        span("ProfilerStep#1", 0, 100),
+        span("PP:0F0", 30, 40),
+        span("FSDP::pre_forward", 31, 38),
+        forward("aten::copy_", 34, 36, 1),
+        backward("MmBackward0", 50, 60, 1),
+    ]
+    assert owner([*events, memory(made, 64, 64, 7), memory(55, -64, 0, 7)])[0] == category

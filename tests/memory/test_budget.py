@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -104,3 +105,27 @@ def test_the_parts_sum_to_the_step(work: list[tuple[str, tuple[float, float]]]) 
 def test_no_device_work_is_unavailable_with_a_reason() -> None:
     got = METRIC.compute(build({(0, 0): facts(passed([span("ProfilerStep#1", 0, 100)]))}))
     assert not got.available and got.reason
+
+
+def test_a_pending_gloo_send_is_not_called_moving_bytes() -> None:
+    about = {"step": 1, "group_ranks": "0,1", "device": 0, "exposed_ns": 90}
+    busy_row = {"device": 0, "device_type": "cpu", "step": 1, "span_ns": 90, "busy_ns": 90}
+    step = {"step": 1, "start_ns": 10, "end_ns": 100, "complete": True, "warmup": False}
+    ranks = {}
+    for rank, kind, start, end in ((0, "send", 10, 100), (1, "recv", 30, 100)):
+        call = {**about, "kind": kind, "peer": 1 - rank, "start_ns": start, "end_ns": end, "exposed_ns": end - start}
+        piece = {**call, "call_start_ns": start, "call_end_ns": end}
+        tables = {"steps": [step], "busy": [{**busy_row, "span_ns": end - start}], "exposed": [piece], "p2p_calls": [call]}
+        meta = RankMeta(rank=rank, device_type="cpu", world_size=2)
+        ranks[rank, 0] = RankFacts(meta, {name: rows_of(name, rows) for name, rows in tables.items()})
+    # rank 1 was ready at 30, so rank 0 waited until then; when the bytes had come nobody looked
+    assert account(build(ranks)) == {("comm_wait", "pp"): 20, ("comm_unsplit", "pp"): 70}
+    assert account(build(ranks), 1) == {("comm_unsplit", "pp"): 70}
+
+
+def rows_of(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Rows of a fact table, with what they do not name null, false or 0."""
+    table = schema.FACTS[name]
+    blank = {c: False if t.dtype == "bool" else 0 if t.dtype == "int64" else None for c, t in table.items()}
+    full = [{**blank, **row} for row in rows]
+    return schema.conform(pd.DataFrame({c: pd.Series([r[c] for r in full], dtype=t.dtype) for c, t in table.items()}), table)

@@ -67,11 +67,21 @@ def test_an_old_gradient_is_gone_after_zero_grad_when_gradients_come_anew() -> N
 
 
 def test_the_recorder_names_a_block_that_no_rule_knows() -> None:
-    events = [*CPU, memory(90, 500, 540, 8)]
-    seen = {"addr": 8, "bytes": 500, "category": "optimizer_state", "when": "later"}
+    events = [*CPU, memory(90, 500, 540, 800)]
+    seen = {"addr": 800, "bytes": 500, "category": "optimizer_state", "when": "later"}
     assert peak(passed(events), 1)["unknown"] == 500
     got = peak(with_baseline(events, seen), 1)
     assert (got["optimizer_state"], got["unknown"], got["gradient"]) == (500, 0, 40)
+
+
+@pytest.mark.parametrize(("freed", "category"), [(95, "temporary"), (None, "unknown")])
+def test_a_block_that_the_recorder_did_not_see_among_the_gradients_is_none(freed: float | None, category: str) -> None:
+    """Its look at 69 µs found address 3 only: what backward made at address 800 is a buffer, perhaps freed unseen."""
+    events = [*CPU, memory(46, 500, 640, 800)] + ([] if freed is None else [memory(freed, -500, 40, 800)])
+    seen = {"addr": 3, "bytes": 40, "category": "gradient", "when": "seen", "time_ns": 69_000}
+    assert peak(passed(events), 1)["gradient"] == 540
+    got = peak(with_baseline(events, seen), 1)
+    assert (got["gradient"], got[category]) == (40, 500)
 
 
 def on_gpu(events: list[dict[str, Any]]) -> RankTrace:

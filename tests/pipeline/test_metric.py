@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipeline.drawings import job
+from tracekit.job.base import Job
 from tracekit.job.pipeline_window import GAP_PARTS
 from tracekit.metrics.base import Result
 from tracekit.metrics.pipeline import METRIC
@@ -138,3 +141,16 @@ def test_the_parts_sum_to_the_window_whatever_happens(data: st.DataObject) -> No
         assert row["work_ns"] == sum(any(s <= t < e for s, e in spans[rank]) for t in range(start, end))
         assert row["work_ns"] + row[list(PARTS)].fillna(0).sum() == end - start == row["work_ns"] + row["bubble_ns"]
         assert (row[list(PARTS)].dropna() >= 0).all()
+
+
+def test_a_mesh_without_pipeline_is_said_plainly() -> None:
+    assert METRIC.compute(Job({}, mesh={"pp": 1, "tp": 2})).reason == "the job has no pipeline: its mesh has no axis pp"
+    assert "add the recorder" in str(METRIC.compute(Job({}, mesh={"tp": 2})).reason)
+
+
+def test_on_gloo_the_transfer_is_called_an_upper_bound() -> None:
+    drawn = job(LANES, SENT)
+    on_cpu = replace(drawn, ranks={key: replace(facts, meta=replace(facts.meta, device_type="cpu")) for key, facts in drawn.ranks.items()})
+    on_gpu = replace(drawn, ranks={key: replace(facts, meta=replace(facts.meta, device_type="gpu")) for key, facts in drawn.ranks.items()})
+    assert any("upper bound" in note for note in METRIC.compute(on_cpu).notes)
+    assert not any("upper bound" in note for note in METRIC.compute(on_gpu).notes)

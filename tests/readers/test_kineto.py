@@ -6,14 +6,16 @@ import gzip
 import json
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import document, kernel, memory, op, read
+from tests.builders import document, kernel, memory, op, passed, read, span
 from tracekit import readers
 from tracekit.errors import InputError
+from tracekit.numbers import nanoseconds
 from tracekit.readers import kineto
 from tracekit.vocabulary import Kind
 
@@ -28,13 +30,13 @@ def test_times_are_exact_where_a_float_would_lose_nanoseconds() -> None:
 
 @given(st.decimals(min_value=0, max_value=10**14, places=3, allow_nan=False))
 def test_decimal_text_becomes_nanoseconds(value: Decimal) -> None:
-    got, usable = kineto.nanoseconds([str(value).encode()])
+    got, usable = nanoseconds([str(value).encode()])
     assert usable.all() and got[0] == int(value * 1000)
 
 
 @given(st.integers(0, 10**9), st.text("0123456789", min_size=4, max_size=12))
 def test_digits_below_a_nanosecond_round_half_to_even(whole: int, fraction: str) -> None:
-    got, _ = kineto.nanoseconds([f"{whole}.{fraction}".encode()])
+    got, _ = nanoseconds([f"{whole}.{fraction}".encode()])
     assert got[0] == int((Decimal(f"{whole}.{fraction}") * 1000).to_integral_value(ROUND_HALF_EVEN))
 
 
@@ -42,7 +44,7 @@ def test_digits_below_a_nanosecond_round_half_to_even(whole: int, fraction: str)
     ("text", "ns"), [(b"1632843000000001", 1632843000000001000), (b"5.1e3", 5_100_000), (b'"7"', 7000), (b"-2.5", -2500), (b"1e400", None), (b"NaN", None)]
 )
 def test_numbers_of_every_form(text: bytes, ns: int | None) -> None:
-    values, usable = kineto.nanoseconds([text])
+    values, usable = nanoseconds([text])
     assert (values[0] if usable[0] else None) == ns
 
 
@@ -90,6 +92,8 @@ def test_records_without_a_usable_time_are_counted_not_used() -> None:
         (json.dumps(document([op("a", 0, 1)])).encode()[:-20], "truncated"),
         (b'{"traceEvents": []}', "0 events"),
         (b'{"traceEvents": [{"ph": "X", oops}]}', "byte 29"),
+        (b'{"traceEvents": [{"ph": "X", "name": "\xff"}]}', "not UTF-8 text at byte 38"),
+        (b'{"traceEvents": [{"ph": "X", "pid": ' + b"[" * 10**5 + b"]" * 10**5 + b"}]}", "nested too deeply"),
         (b"hello", "not a trace I know"),
         (b"", "empty"),
         (gzip.compress(json.dumps(document([op("a", 0, 1)])).encode())[:-12], "ends early"),
@@ -103,3 +107,65 @@ def test_what_cannot_be_read_is_refused_in_one_line_with_the_file(tmp_path: Path
         readers.read(path)
     message = str(refusal.value)
     assert says in message and str(path) in message and "\n" not in message and refusal.value.exit_code == 4
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(document([op("a", 0, 1)])).encode())
+    assert readers.read(path).events["name"].tolist() == ["a"]
+
+
+def test_a_thread_may_be_written_in_any_way() -> None:
+    odd: list[dict[str, Any]] = [{"pid": {"x": 1}}, {"pid": {"x": 1}}, {"pid": [1], "tid": None}]
+    events = [{**op(name, 0, 9), **where} for name, where in zip("abc", odd, strict=True)]
+    threads = passed([*events, {**memory(1, 8, 8, 1), "tid": []}]).events.set_index("name")["thread"]
+    assert threads["a"] == threads["b"] != threads["c"]
+
+
+BIG = 10**30
+
+
+@pytest.mark.parametrize(
+    ("event", "column"),
+    [
+        (op("c10d::allreduce_", 0, 1, **{"Input Dims": [[2**40, 2**40]], "Input type": ["float"]}), "nbytes"),
+        (op("c10d::allreduce_", 0, 1, **{"Input Dims": {"a": 1}, "Input type": 7, "Concrete Inputs": {}}), "nbytes"),
+        (kernel("ncclKernel", 0, 1, 1, **{"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 2**62}), "nbytes"),
+        (op("a", 0, 1, **{"Sequence number": 1e300}), "sequence"),
+        (op("a", 0, 1, **{"External id": BIG}), "external_id"),
+        (kernel("gemm", 0, 1, device=BIG), "device"),
+        (kernel("gemm", 0, 1, device=2**40), "device"),
+        (kernel("gemm", 0, 1, stream=BIG), "stream"),
+        (span(f"ProfilerStep#{BIG}", 0, 1), "step"),
+        (span(f"PP:{BIG}F0", 0, 1), "stage"),
+        (span(f"Forward {BIG}", 0, 1), "microbatch"),
+    ],
+)
+def test_a_number_that_no_column_holds_is_unknown(event: dict[str, Any], column: str) -> None:
+    assert passed([event]).events[column].isna().all()
+
+
+def test_numbers_beside_an_absent_one_keep_every_digit() -> None:
+    assert read([op("a", 0, 1, **{"External id": 2**53 + 1}), op("b", 0, 1)]).events["external_id"].dropna().tolist() == [2**53 + 1]
+    samples = read([memory(1, 8, 8, 2**53 + 1), {**memory(2, 8, 8, 1), "args": {}}]).samples
+    assert samples["addr"].tolist() == [2**53 + 1]
+
+
+@pytest.mark.parametrize("base", [2**63 - 5, BIG, [1], "soon"])
+def test_a_base_time_that_cannot_be_used_is_said(base: object) -> None:
+    trace = read([op("a", 1, 2)], base=base)
+    assert trace.events["ts"].tolist() == [1000] and [f["code"] for f in trace.findings] == ["time_base_unusable"]
+
+
+def test_a_time_that_would_not_fit_is_dropped_and_counted() -> None:
+    trace = read([op("a", 8 * 10**15, 8 * 10**15 + 1), op("b", 1, 2)], base=4 * 10**18)
+    assert trace.events["name"].tolist() == ["b"] and [(f["code"], f["count"]) for f in trace.findings] == [("records_dropped", 1)]
+
+
+def test_a_rank_or_world_that_no_job_has_is_unknown() -> None:
+    meta = read([op("a", 0, 1)], rank=2**62, world=2**62).meta
+    assert (meta.rank, meta.world_size) == (None, None)
+
+
+def test_a_trace_of_memory_events_alone_is_read() -> None:
+    assert passed([memory(1, 8, 8, 1)]).samples["event"].isna().all()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.traces import Slice, chain, outline, parents, slices
+from tracekit import analyze
 from tracekit.vocabulary import parse_actions, parse_module_span
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -99,6 +100,22 @@ def test_data_parallel_models_keep_the_plain_names(runs, name):
         *("embedding.forward", "layers.0.forward", "layers.1.forward", "norm.forward", "head.forward"),
         *("head.backward", "norm.backward", "layers.1.backward", "layers.0.backward", "embedding.backward"),
     ]
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+def test_analysis_of_a_loop_that_names_nothing_but_model_and_optimizer(runs, name):
+    report = analyze(runs / name, workers=1).to_dict()
+    assert report["health"]["verdict"] == "ok"
+    assert (report["run"]["ranks"], report["run"]["steps"]) == ([0, 1], [1])
+    found = report["metrics"]["collectives"]["tables"]["instances"]
+    assert {(r["axis"], r["matched_ranks"], r["transfer_ns"] is not None) for r in found} == {("dp" if name == "ddp" else "dp_shard", 2, True)}
+    # DDP broadcasts its new bucket layout in the second step's forward, which is the recorded one
+    assert {(r["kind"], r["direction"]) for r in found if r["kind"] != "broadcast"} == (
+        {("all_reduce", "gradient")} if name == "ddp" else {("all_gather", "parameter"), ("reduce_scatter", "gradient")}
+    )
+    peak = report["metrics"]["memory"]["summary"]
+    assert peak["baseline_source"] == "recorder" and peak["parameter_bytes"] > 0 and peak["activation_bytes"] > 0
+    assert {"layers.0", "layers.1"} <= {r["layer"] for r in report["metrics"]["recompute"]["tables"]["layers"]}
 
 
 def actions(events: list[Slice]) -> list[str]:

@@ -262,7 +262,37 @@ def test_targets_of_wrapped_and_foreign_models():
     inner = wrapped.layers["0"]
     wrapped.layers["0"] = checkpoint_wrapper(inner)
     assert [t.module for t in targets([wrapped]) if t.name == "layers.0"] == [inner]
-    assert [t.name for t in targets([nn.Sequential(nn.Linear(1, 1))])] == []  # "0" is no name the span grammar has
+    assert [t.name for t in targets([nn.ModuleDict({"a-b": nn.Linear(1, 1)})])] == []  # a dash is nothing the span grammar has
+
+
+class Bare(nn.Module):
+    """Its list of blocks has a name of its own, and a list is never called: only its members are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.stack:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))), ["0", "1.0", "1.1"]),
+        (Bare(), ["stack.0", "stack.1", "head"]),
+    ],
+)
+def test_without_numbered_blocks_the_members_of_lists_and_sequentials_are_the_layers(tmp_path, model, names):
+    def step(model, _optimizer):
+        model(torch.ones(2, 4)).sum().backward()
+
+    assert [t.name for t in targets([model])] == names
+    lines = outline(record(tmp_path, model, step), step=1)
+    assert lines == [f"{name}.forward" for name in names] + [f"{name}.backward" for name in reversed(names)]
 
 
 def test_nothing_inside_a_compiled_layer_is_hooked():

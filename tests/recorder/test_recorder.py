@@ -13,6 +13,7 @@ import torch
 
 from tests.recorder.models import Decoder, train_step
 from tests.recorder.traces import slices
+from tracekit import analyze
 from tracekit.recorder import Recorder, Window, environment
 from tracekit.recorder.layers import LayerRanges
 from tracekit.recorder.variables import missing
@@ -65,6 +66,23 @@ def test_window_still_open_at_the_end_is_written(tmp_path):
     assert steps_in(tmp_path / "rank00000/capture000/trace.json.gz")[:2] == ["ProfilerStep#1", "ProfilerStep#2"]
 
 
+def test_what_follows_the_last_step_is_no_step(tmp_path):
+    """The recorder cannot know that a step is the last, so it begins another, in which nothing is trained."""
+    train({"directory": tmp_path, "window": (0, 0, 5, 1)}, steps=2)
+    analysis = analyze(tmp_path)
+    assert analysis.run()["steps"] == [0, 1]
+    assert analysis.result("step_time").summary["steps"] == 2
+    names = [s.name for s in slices(tmp_path / "rank00000/capture000/trace.json.gz")]
+    assert "UnfinishedStep#2" in names and "ProfilerStep#2" not in names
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_run_that_ends_before_its_window_says_so(tmp_path, caplog, steps):
+    train({"directory": tmp_path, "window": (2, 1, 1, 1)}, steps)
+    said = f"no whole step was recorded: {steps} ended, and the recording begins after 2 + 1 steps (wait + warmup)"
+    assert [r.getMessage().split(";")[0] for r in caplog.records] == [said]
+
+
 def test_second_recording_into_the_same_directory_replaces_the_first(tmp_path):
     train({"directory": tmp_path, "window": (0, 1, 1, 2)}, steps=4)
     (tmp_path / "rank00000/capture001/note.txt").write_text("mine")
@@ -80,7 +98,7 @@ def test_second_recording_into_the_same_directory_replaces_the_first(tmp_path):
 
 def test_folders_of_ranks_that_do_not_exist_are_named(tmp_path, caplog):
     (tmp_path / "rank00001").mkdir()
-    train({"directory": tmp_path}, steps=1)
+    train({"directory": tmp_path, "window": (0, 0, 1, 1)}, steps=1)
     assert [r.getMessage().split(": ")[0] for r in caplog.records] == ["left over from a run with more ranks"]
 
 
@@ -166,7 +184,9 @@ def test_error_of_the_training_passes_and_the_trace_so_far_is_kept(tmp_path, cap
 
     with pytest.raises(KeyError, match="from the training"):
         train({"directory": tmp_path, "window": (0, 1, 5, 1)}, steps=5, at_step=at_step)
-    assert steps_in(tmp_path / "rank00000/capture000/trace.json.gz") == ["ProfilerStep#1", "ProfilerStep#2"]
+    # The step in which it was raised was cut short: its length is no step's time.
+    assert steps_in(tmp_path / "rank00000/capture000/trace.json.gz") == ["ProfilerStep#1"]
+    assert "UnfinishedStep#2" in [s.name for s in slices(tmp_path / "rank00000/capture000/trace.json.gz")]
     assert not caplog.records
 
 
@@ -181,5 +201,6 @@ def test_environment(tmp_path):
     assert cuda["NCCL_DEBUG"] == "INFO"
     assert cuda["NCCL_DEBUG_FILE"] == str(tmp_path / "rank00003/nccl.log")
     assert missing({}, None) == missing(cuda, "nccl") == missing(environment(), "gloo") == ()
-    assert len(missing({}, "gloo")) == 1
+    assert len(missing({}, "gloo")) == 1 and "the last 2000 collectives" in missing({}, "gloo")[0]
+    assert missing({"TORCH_FR_BUFFER_SIZE": "0"}, "gloo")[0].startswith("no flight_recorder.json will be written")
     assert len(missing({}, "nccl")) == 2

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tests.report.builder import MS, budget, by_layer, pipeline, tp
-from tracekit.figures import FIGURES, layer_cost, peak_parts, schedule, step_budget, time_breakdown
+from tracekit.figures import FIGURES, activations, curve, layer_cost, peak_parts, schedule, step_budget, time_breakdown
 from tracekit.figures.embed import to_json
 from tracekit.figures.pipeline import gaps
 from tracekit.metrics.base import Result
@@ -144,3 +144,20 @@ def test_a_figure_is_strict_json_that_cannot_close_its_script_element():
     text = to_json(fig)
     assert "<" not in text
     json.loads(text, parse_constant=pytest.fail)
+
+
+def test_letters_on_paler_later_stages_are_dark_and_the_figure_says_what_paler_means():
+    rows = [{"step": 1, "stage": s, "rank": s % 2, "action": "F", "microbatch": 0, "start_ns": s * MS, "end_ns": (s + 1) * MS} for s in range(4)]
+    fig = schedule(Result(tables={"actions": pd.DataFrame(rows)}))
+    forward = next(t for t in fig.data if t.name == "forward")
+    assert list(forward.insidetextfont.color) == ["white", "white", "black", "black"]
+    assert "later stages are paler" in fig.layout.annotations[0].text
+
+
+def test_activations_of_no_layer_are_called_that_and_a_small_peak_is_not_rounded_to_nothing():
+    memory = tp().result("memory")
+    layers = memory.tables["by_layer"].assign(layer=None)
+    small = memory.tables["peaks"].assign(allocated_peak_bytes=3000)
+    drawn = activations(Result(tables={**memory.tables, "by_layer": layers}))
+    assert set(drawn.data[0].x) == {"no layer"}
+    assert "peak 2.93 KiB" in curve(Result(tables={**memory.tables, "peaks": small})).layout.annotations[0].text

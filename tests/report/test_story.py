@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.report.builder import FakeAnalysis, budget, finding, pipeline, tp
 from tracekit.metrics.base import Result, unavailable
 from tracekit.report import RENDERERS, json_report, markdown, plain, render, text
+from tracekit.report.parts import Grid
 from tracekit.report.rows import mean, steady_steps
+from tracekit.report.sections.memory import _pairs
+from tracekit.report.sections.pipeline import PARTS, per_rank
 from tracekit.report.story import story
 
 
@@ -161,3 +166,58 @@ def test_json_turns_numpy_scalars_into_plain_ones_and_refuses_nan():
     assert json.loads(json_report.dumps({"a": np.int64(2**60 + 1), "b": np.float64(0.5)})) == {"a": 2**60 + 1, "b": 0.5}
     with pytest.raises(ValueError, match=r"report\.a\.b is nan"):
         json_report.dumps({"a": {"b": math.nan}})
+
+
+def test_recomputation_is_compute_and_named_in_the_headline_as_a_part_of_it():
+    parts = budget({0: [("forward", None, 30), ("backward", None, 40), ("recompute", None, 20), ("idle", None, 10)]}, [1])
+    s = story(FakeAnalysis({**tp().results, "budget": parts}, tp().run).to_dict())
+    assert s.headline.startswith("A step takes 100 ns on average, of which 90 ns (90.0 %) is compute, 20 ns of it recomputation.")
+
+
+def test_exposed_sends_of_a_pipeline_are_its_bubble_and_no_call_for_faster_links():
+    run = pipeline()
+    parts = budget({r: [("forward", None, 400), ("comm_unsplit", "pp", 100)] for r in range(4)}, [1])
+    summary = {**run.result("pipeline").summary, "schedule": "interleaved_zb", "bubble_ns": 90}
+    s = story(FakeAnalysis({**run.results, "budget": parts, "pipeline": Result(summary, run.result("pipeline").tables)}, run.run).to_dict())
+    assert "the pipeline bubble: 90 ns per rank" in s.headline
+    assert "link" not in s.advice and "zero-bubble" not in s.advice
+
+
+def test_a_run_that_communicates_nothing_has_no_card_of_exposed_communication():
+    run = tp()
+    devices = run.result("breakdown").tables["devices"].assign(comm_ns=0, exposed_comm_ns=0)
+    s = story(FakeAnalysis({**run.results, "breakdown": Result(tables={"devices": devices})}, run.run).to_dict())
+    assert "Compute" in [c.label for c in s.cards] and "Exposed communication" not in [c.label for c in s.cards]
+
+
+def test_a_count_of_ranks_is_not_called_records():
+    run = tp()
+    s = story(FakeAnalysis(run.results, run.run, (finding("rank_missing", "warning", "rank 1 of 2 missing", count=1),), "warnings").to_dict())
+    assert s.findings[0].where == ""
+
+
+def test_markdown_keeps_the_headline_apart_from_no_findings():
+    assert "No findings.\n\n**A step takes" in markdown.render(tp())
+
+
+def test_a_rank_of_several_stages_has_one_row_its_work_added_and_its_bubble_once():
+    shared = {"bubble_ns": 7, "fill_ns": 7, **dict.fromkeys(PARTS[3:], 0)}
+    assert per_rank([{"rank": 0, "stage": 4, "work_ns": 30, **shared}, {"rank": 0, "stage": 0, "work_ns": 20, **shared}]) == [
+        {"rank": 0, "stage": 0, "stages": "0, 4", "work_ns": 50.0, **shared}
+    ]
+
+
+def test_only_closed_forms_that_are_known_stand_beside_the_measured():
+    row = {"rank": 0, "in_flight_microbatches": 1, "activation_bytes": 5, "activation_theory_bytes": 4, "activation_without_recompute_theory_bytes": 4}
+    unknown = {"gradient_bytes": 3, "gradient_theory_bytes": None}
+    assert _pairs([{**row, **unknown}]) == ["rank", "in_flight_microbatches", "activation_bytes", "activation_theory_bytes"]
+    assert _pairs([unknown]) == []
+
+
+def test_a_narrow_terminal_gets_more_tables_and_no_broken_numbers():
+    made = Grid("Mean step", ("rank", "forward (ms)", "backward (ms)", "idle (ms)"), (("0", "1,234.5", "2,345.6", "3,456.7"),), (False, True, True, True))
+    console = Console(file=io.StringIO(), width=24)
+    console.print(text.Fitted(made))
+    page = console.file.getvalue()
+    assert all(number in page for number in ("1,234.5", "2,345.6", "3,456.7"))
+    assert page.count("rank") == 3 and max(map(len, page.splitlines())) <= 24

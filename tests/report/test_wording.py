@@ -40,3 +40,23 @@ def test_a_long_name_is_cut():
 def test_rank_numbers_are_joined_into_runs():
     assert fmt.ranks([3, 0, 1, 2, 9, 9]) == "0-3, 9"
     assert fmt.ranks([]) == "none"
+
+
+def test_nothing_is_written_0_and_a_rounded_little_is_not():
+    assert fmt.column("idle_ns", [0, 100, 2_000_000])[1] == ["0", "0.000", "2.000"]
+
+
+def test_whole_means_of_counts_have_no_digits_after_the_point():
+    assert fmt.column("forward_runs", [2.0, 3.0]) == ("forward runs", ["2", "3"])
+    assert fmt.column("forward_runs", [2.0, 2.5]) == ("forward runs", ["2.00", "2.50"])
+    assert fmt.column("share_ratio", [1.0]) == ("share", ["100.0 %"])
+
+
+def test_a_bandwidth_of_one_machine_reads_in_megabytes():
+    assert fmt.column("busbw_gbps", [0.017, 0.0043]) == ("busbw (MB/s)", ["17.0", "4.30"])
+    assert fmt.column("busbw_gbps", [171.2, 0.5]) == ("busbw (GB/s)", ["171", "0.500"])
+    assert (fmt.scalar("busbw_gbps", 46.2), fmt.scalar("busbw_gbps", 0.0123)) == ("46.2 GB/s", "12.3 MB/s")
+
+
+def test_a_name_in_words_keeps_the_name_of_its_axis():
+    assert fmt.label(fmt.part("comm_wait", "dp_replicate") + "_ns") == "waiting in dp_replicate communication"

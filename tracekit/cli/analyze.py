@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.screen import meter, show, write
+from tracekit.cli.screen import meter, show, writable, write
 
 
 def analyze(
@@ -37,6 +37,9 @@ def analyze(
     from tracekit.report import render
     from tracekit.report.story import story
 
+    for path in (html, markdown):
+        if path is not None:
+            writable(path)
     with meter() as progress:
         analysis = measure(list(paths), workers=workers, progress=progress)
     if html is not None:

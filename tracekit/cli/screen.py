@@ -49,6 +49,17 @@ def say(message: str) -> None:
     typer.echo(clean(message, 2000), err=True)
 
 
+def writable(path: Path) -> None:
+    """Say before the work, not after it, that a file cannot be written.
+
+    Raises:
+        UsageError: the folder does not exist, or a folder has the file's name.
+    """
+    if not path.parent.is_dir() or path.is_dir():
+        what = "Is a directory" if path.is_dir() else "No such file or directory"
+        raise UsageError(f"cannot write {path}: {what}; name a file in a folder that exists and is writable")
+
+
 def write(path: Path, text: str) -> None:
     """Write a whole file or none, and say so.
 

@@ -8,8 +8,9 @@ sum to the peak exactly; what no rule and no baseline explains is ``unknown``.
 What stood before the recording: on a GPU, Total Allocated is absolute, so its amount is known, its kind only from the
 recorder's baseline. On a CPU, Total Allocated counts from the profiler's start: the baseline's bytes are added; without a
 baseline the level is relative to the start (``baseline_source`` none). CPU frees of blocks older than the recording are not
-recorded by torch: such a block is taken as gone once its address is used again, and an old gradient once
-``zero_grad`` ran and backward allocated gradients anew. On a GPU run host memory is left out.
+recorded by torch: such a block is taken as gone once its address is used again, and an old gradient once ``zero_grad`` ran
+and backward allocated gradients anew. Blocks of the recording that were freed unseen are ended by the pass
+``unseen_frees``. On a GPU run host memory is left out.
 """
 
 from __future__ import annotations
@@ -93,7 +94,11 @@ def _peak(level: Rows, ts: Rows, first: int, last: int, before: int, start: int)
 
 
 def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
-    """Let the recorder name the blocks that it saw during the capture (at ``time_ns``) or at its end."""
+    """Let the recorder name the blocks that it saw during the capture (at ``time_ns``) or at its end.
+
+    Where it looked at all gradients (``seen``) while a block lived and the block was none of them, the block is no gradient:
+    temporary where it was freed, else unknown, for a CPU block may have been freed unseen.
+    """
     end = np.iinfo(np.int64).max
     saw = [b for b in trace.meta.memory_baseline or () if b.get("when", "blocks") != "blocks" and b.get("category") in CATEGORIES[:-1]]
     if not saw:
@@ -102,7 +107,7 @@ def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFr
     seen = pd.DataFrame(
         {
             "addr": np.array([int(b["addr"]) for b in saw], np.uint64),
-            "at": np.array([int(b.get("time_ns", end - 1)) for b in saw], np.int64),
+            "at": np.array([int(end - 1 if b.get("time_ns") is None else b["time_ns"]) for b in saw], np.int64),
             "named": [b["category"] for b in saw],
         }
     )
@@ -110,6 +115,10 @@ def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFr
     both = both[(ts[both["made"]] <= both["at"].to_numpy()) & (ts[both["freed"]] > both["at"].to_numpy())].drop_duplicates("row")
     category = alive["category"].copy()
     category.loc[both["row"]] = both["named"].to_numpy()
+    looks = np.append(np.unique([int(b["time_ns"]) for b in saw if b["when"] == "seen" and b.get("time_ns") is not None]), end)
+    looked = looks[np.searchsorted(looks[:-1], ts[alive["made"]], "left")] < ts[alive["freed"]]
+    denied = category.eq("gradient").to_numpy() & looked & ~alive.index.isin(both["row"])
+    category = category.mask(denied, np.where(alive["freed"].lt(len(samples)), "temporary", "unknown"))
     return alive.assign(category=category)
 
 

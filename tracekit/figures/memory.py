@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
+from tracekit.wording import size
 
 MIB = 2**20
 
@@ -37,8 +38,9 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
     top = peak["allocated_peak_bytes"] / MIB
     at = (peak["allocated_peak_ts_ns"] - start) / 1e6
     right = at > 0.6 * x[-1]
+    text = f"peak {size(peak['allocated_peak_bytes'])}, rank {peak['rank']}"
     fig.add_annotation(
-        x=at, y=top, text=f"peak {top:,.1f} MiB, rank {peak['rank']}", showarrow=True, arrowhead=2, arrowcolor=theme.RED, ax=-40 if right else 40, ay=-26,
+        x=at, y=top, text=text, showarrow=True, arrowhead=2, arrowcolor=theme.RED, ax=-40 if right else 40, ay=-26,
         xanchor="right" if right else "left", font={"color": theme.INK, "size": 13},
     )  # fmt: skip
     fig.update_yaxes(title_text="MiB", range=[0, top * 1.2])
@@ -76,9 +78,10 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
     rows = table[same & _same(table, peak, "rank", "device", "capture")].sort_values("layer_index")
     if not len(rows):
         return None
+    names = [theme.label(n) if isinstance(n, str) else "no layer" for n in rows.layer]
     fig = theme.figure(f"layer (rank {peak['rank']}, at its peak)", height=300, legend=False)
     fig.add_bar(
-        x=[theme.label(n) for n in rows.layer], y=(rows.activation_bytes.astype("float64") / MIB).to_numpy(), marker={"color": theme.YELLOW},
+        x=names, y=(rows.activation_bytes.astype("float64") / MIB).to_numpy(), marker={"color": theme.YELLOW},
         hovertemplate="%{x}: %{y:.2f} MiB<extra></extra>",
     )  # fmt: skip
     fig.update_xaxes(showgrid=False, type="category")

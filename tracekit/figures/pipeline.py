@@ -39,8 +39,10 @@ def schedule(result: Result, *, steps: Collection[int] | None = None) -> go.Figu
     ranks = sorted(actions["rank"].unique(), key=lambda r: (actions.stage[actions["rank"] == r].min(), r))
     lane = {r: _lane(r, actions) for r in ranks}
     rows = [lane[r] for r in ranks]
-    fig = theme.figure("ms since the first action", height=theme.lane_height(len(rows)) + 20, rows=rows, note="; ".join(n for n in (note, one) if n))
     several = actions.stage.nunique() > len(ranks)
+    if several:
+        note = "; ".join(n for n in (note, "a rank's later stages are paler") if n)
+    fig = theme.figure("ms since the first action", height=theme.lane_height(len(rows)) + 20, rows=rows, note="; ".join(n for n in (note, one) if n))
     for action in [a for a in theme.ACTIONS if (actions.action == a).any()]:
         _actions(fig, actions[actions.action == action], action, lane, start, several)
     found = gaps(actions, start, end)
@@ -136,8 +138,11 @@ def _bars(
         "line": {"width": 0.7, "color": "white"},
         "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.25},
     }
+    dark = colour in (theme.BLUE, theme.GREEN)
+    letters = ["white" if dark else "black"] * len(part)
     if shade is not None:
         marker["opacity"] = (1 - 0.35 * shade / max(1, shade.max())).to_numpy()
+        letters = ["white" if dark and chunk == 0 else "black" for chunk in shade]
     fig.add_bar(
         y=part["rank"].map(lane).to_list(),
         x=lengths,
@@ -150,7 +155,7 @@ def _bars(
         insidetextanchor="middle",
         textangle=0,
         constraintext="inside",
-        insidetextfont={"color": "black" if colour == theme.YELLOW else "white", "size": 11},
+        insidetextfont={"color": letters, "size": 11},
         customdata=hover if hover is not None else [""] * len(part),
         hovertemplate="%{y}: %{fullData.name} %{customdata}<br>%{x:.2f} ms, from %{base:.2f} ms<extra></extra>",
     )

@@ -28,10 +28,9 @@ def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
     ranks = dict(sorted(facts.items()))
     job = Job(ranks)
     calls, p2p_calls = job.table("calls"), job.table("p2p_calls")
-    types = {key: one.meta.device_type for key, one in ranks.items()}
-    pairs = calls[["rank", "capture"]].drop_duplicates()
-    pairs = pairs.assign(device_type=[types[(int(r), int(c))] for r, c in pairs.itertuples(index=False)])
-    calls = infer_groups(calls.merge(pairs, on=["rank", "capture"], how="left"))
+    types = pd.DataFrame([(*key, one.meta.device_type) for key, one in ranks.items()], columns=["rank", "capture", "device_type"])
+    calls, p2p_calls = (frame.merge(types, on=["rank", "capture"], how="left") for frame in (calls, p2p_calls))
+    calls = infer_groups(calls)
     known = topology(ranks, calls, p2p_calls)
     calls = _fill_world(calls, known.world_size)
     matched = match(calls, known.axis_of, known.described, len(known.missing))

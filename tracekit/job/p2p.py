@@ -6,7 +6,9 @@ is not: it is rank-local. With ``last`` the later of the two starts,
 
     send_wait = last - send_start,   recv_wait = last - recv_start,   transfer = recv_end - last.
 
-A kernel that does several operations at once (``batch_isend_irecv`` on NCCL) cannot be divided: null.
+A kernel that does several operations at once (``batch_isend_irecv`` on NCCL) cannot be divided: null. On gloo an operation
+is over when somebody waits for it, however long the bytes have been there: the transfer is unknown, and what the formula
+gives stands as ``transfer_upper_bound_ns``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from tracekit.job.topology import axis_column
 from tracekit.vocabulary import Collective, Severity
 
 P2P = ["capture", "step", "src", "dst", "order", "nbytes", "dtype", "direction", "microbatch", "group", "group_ranks", "axis"]
-P2P += ["send_start_ns", "send_end_ns", "recv_start_ns", "recv_end_ns", "transfer_ns", "send_wait_ns", "recv_wait_ns"]
+P2P += ["send_start_ns", "send_end_ns", "recv_start_ns", "recv_end_ns", "transfer_ns", "transfer_upper_bound_ns"]
+P2P += ["send_wait_ns", "recv_wait_ns"]
 P2P += ["send_exposed_ns", "recv_exposed_ns", "send_stage", "recv_stage", "coalesced", "matched_by"]
 
 #: How to pair, strictest first; what one rule leaves over is tried with the next.
@@ -41,7 +44,7 @@ def pair(calls: pd.DataFrame, axis_of: Mapping[str, str], described: frozenset[s
     """Pair the sends and receives of all ranks.
 
     Args:
-        calls: the ``p2p_calls`` fact of all ranks with ``rank`` and ``capture``.
+        calls: the ``p2p_calls`` fact of all ranks with ``rank``, ``capture`` and ``device_type``.
         axis_of: rank list -> mesh axis.
         described: rank lists of groups whose own description names their axis.
         skewed: ranks whose clocks disagree with others': their waits and transfers are unknown.
@@ -113,7 +116,9 @@ def _table(both: pd.DataFrame, skewed: frozenset[int]) -> pd.DataFrame:
     # a small send may be over before its receive is posted, and a receive that ends before the send began has other clocks
     ordered = (out["send_end_ns"].ge(last) & out["recv_end_ns"].ge(last)).fillna(False).astype(bool)
     causal = out["recv_end_ns"].ge(out["send_start_ns"]).fillna(False).astype(bool)
-    out["transfer_ns"] = (out["recv_end_ns"] - last).where(divisible & ordered)
+    longest = (out["recv_end_ns"] - last).where(divisible & ordered)
+    out["transfer_upper_bound_ns"] = longest
+    out["transfer_ns"] = longest.mask(either("device_type").eq("cpu"))
     out["send_wait_ns"] = (last - out["send_start_ns"]).where(divisible & ordered)
     out["recv_wait_ns"] = (last - out["recv_start_ns"]).where(divisible & causal)
     finish = out["recv_end_ns"].fillna(out["send_end_ns"]).astype("int64")

@@ -61,14 +61,12 @@ def _communication(job: Job, windows: pd.DataFrame) -> pd.DataFrame:
     whole = pieces["exposed_ns"].eq(pieces["end_ns"] - pieces["start_ns"])
     scaled = (inside.astype("Float64") / length * pieces["exposed_ns"]).round().astype("Int64")
     wait = inside.where(whole, scaled)
-    known = wait.notna()
+    # what is not waiting is moving bytes only where the transfer is known: a gloo send is pending until somebody waits for it
+    rest = pieces["exposed_ns"] - wait.fillna(0)
+    moves = pieces["transfer_ns"].notna()
     axis = _axes(job, pieces)
     frames = []
-    for part, duration in (
-        ("comm_wait", wait.fillna(0)),
-        ("comm_transfer", (pieces["exposed_ns"] - wait).where(known, 0)),
-        ("comm_unsplit", pieces["exposed_ns"].where(~known, 0)),
-    ):
+    for part, duration in (("comm_wait", wait.fillna(0)), ("comm_transfer", rest.where(moves, 0)), ("comm_unsplit", rest.where(~moves, 0))):
         frames.append(pieces[_KEY].assign(axis=axis, part=part, duration_ns=duration.astype("int64")))
     rows = pd.concat(frames, ignore_index=True)
     return rows.groupby([*_KEY, "part", "axis"], dropna=False, sort=False)["duration_ns"].sum().reset_index().assign(emulated_ns=0)
@@ -80,31 +78,34 @@ def _with_waits(pieces: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:
     ends = ["rank", "capture", "call_end_ns"]
     alone = waits.drop_duplicates(ends, keep=False).drop(columns="call_start_ns")
     by_end = pieces.merge(alone, on=ends, how="left")
-    found = {c: exact[c].where(exact["from_ns"].notna(), by_end[c]) for c in ("from_ns", "wait_ns", "call_axis")}
+    found = {c: exact[c].where(exact["from_ns"].notna(), by_end[c]) for c in ("from_ns", "wait_ns", "transfer_ns", "call_axis")}
     return exact.assign(**found)
 
 
 def _waits(job: Job) -> pd.DataFrame:
-    """Wait and axis of every call by rank, capture, start and end; wait null where it is not known exactly."""
-    names = [*_CALL, "from_ns", "wait_ns", "call_axis"]
+    """Wait, transfer and axis of every call by rank, capture, start and end; null where they are not known exactly."""
+    names = [*_CALL, "from_ns", "wait_ns", "transfer_ns", "call_axis"]
     parts = []
     if len(job.by_rank):
         about = job.instances[["instance", "capture", "axis", "wait_is_lower_bound"]]
         calls = job.by_rank.merge(about, on="instance", how="left")
-        wait = calls["wait_ns"].astype("Int64").mask(calls["wait_is_lower_bound"].astype(bool))
-        parts.append(_named(calls["rank"], calls["capture"], calls["start_ns"], calls["end_ns"], wait, calls["axis"]))
+        calls = calls.assign(wait_ns=calls["wait_ns"].astype("Int64").mask(calls["wait_is_lower_bound"].astype(bool)))
+        parts.append(_named(calls, "rank", ""))
     if len(job.p2p):
         for who, side in (("src", "send"), ("dst", "recv")):
             known = job.p2p[job.p2p[f"{side}_start_ns"].notna()]
-            parts.append(_named(known[who], known["capture"], known[f"{side}_start_ns"], known[f"{side}_end_ns"], known[f"{side}_wait_ns"], known["axis"]))
+            parts.append(_named(known, who, f"{side}_"))
     if not parts:
         return pd.DataFrame({name: pd.Series(dtype="Int64") for name in names}).astype({"call_axis": object, **dict.fromkeys(_CALL, "int64")})
     return pd.concat(parts, ignore_index=True).drop_duplicates(_CALL)
 
 
-def _named(rank: pd.Series, capture: pd.Series, start: pd.Series, end: pd.Series, wait: pd.Series, axis: pd.Series) -> pd.DataFrame:
-    frame = pd.DataFrame({"rank": rank, "capture": capture, "call_start_ns": start, "call_end_ns": end}).astype("int64")
-    return frame.assign(from_ns=frame["call_start_ns"].astype("Int64"), wait_ns=wait.astype("Int64"), call_axis=axis.astype(object))
+def _named(calls: pd.DataFrame, rank: str, side: str) -> pd.DataFrame:
+    """One end of each call under the names of ``_waits``; ``side`` is the prefix of its columns."""
+    names = {rank: "rank", f"{side}start_ns": "call_start_ns", f"{side}end_ns": "call_end_ns"}
+    frame = calls.rename(columns=names)[_CALL].astype("int64")
+    parts = {name: calls[column].astype("Int64") for name, column in (("wait_ns", f"{side}wait_ns"), ("transfer_ns", "transfer_ns"))}
+    return frame.assign(from_ns=frame["call_start_ns"].astype("Int64"), **parts, call_axis=calls["axis"].astype(object))
 
 
 def _axes(job: Job, pieces: pd.DataFrame) -> np.ndarray:
@@ -121,7 +122,10 @@ def _axes(job: Job, pieces: pd.DataFrame) -> np.ndarray:
 def _notes(job: Job, rows: pd.DataFrame) -> tuple[str, ...]:
     notes = ["Each ns counts once: compute before exposed collectives before exposed sends and receives before copies before idle."]
     if rows["part"].eq("comm_unsplit").any():
-        notes.append("comm_unsplit is exposed communication whose waiting cannot be told from moving bytes: ranks are missing, or calls could not be matched.")
+        notes.append(
+            "What stands as exposed communication only (comm_unsplit) is waiting and moving bytes that cannot be told apart: ranks are "
+            "missing, calls could not be matched, or (gloo) an operation counts as over only when somebody waits for it."
+        )
     if len(job.p2p):
         notes.append("On a GPU the pipeline bubble is mostly comm_wait of axis pp, for a waiting receive spins; on a CPU run some of it is idle.")
     if job.emulated:

@@ -40,6 +40,8 @@ _INSTANCES += ["algbw_gbps", "busbw_gbps", "wire_bytes", "matched_ranks", "wait_
 def compute(job: Job) -> Result:
     """Instances, calls by rank, sends with receives, and sums by layer and by kind."""
     if not len(job.instances) and not len(job.p2p):
+        if job.world_size == 1:
+            return unavailable("no communication was recorded: the job is a single rank")
         return unavailable("no communication was recorded: a single rank, or a profile without CUDA activity or gloo ranges")
     instances = _with_rates(_with_sums(job.instances, job.by_rank))
     pattern = _layer_pattern(instances, _microbatches(job))
@@ -160,9 +162,8 @@ def _summary(job: Job, instances: pd.DataFrame, pattern: pd.DataFrame) -> dict[s
     both = by_rank[by_rank["wait_ns"].notna() & by_rank["transfer_ns"].notna()]
     whole = int(both["wait_ns"].sum() + both["transfer_ns"].sum())
     out["wait_share_ratio"] = int(both["wait_ns"].sum()) / whole if whole else None
-    paired = p2p[p2p["transfer_ns"].notna()] if len(p2p) else p2p
-    out["p2p_transfer_total_ns"] = int(paired["transfer_ns"].sum()) if len(paired) else None
-    out["p2p_recv_wait_total_ns"] = _known(p2p["recv_wait_ns"]) if len(p2p) else None
+    for name in ("transfer", "transfer_upper_bound", "recv_wait"):
+        out[f"p2p_{name}_total_ns"] = _known(p2p[f"{name}_ns"]) if len(p2p) else None
     inside = instances[instances["direction"].isin(_IN_LAYERS)]
     for source in ("fsdp", "range", "module", "sequence", "inferred"):
         out[f"layer_from_{source}_ratio"] = int(instances["layer_source"].eq(source).sum()) / n if n else None
@@ -199,7 +200,9 @@ def _notes(job: Job, instances: pd.DataFrame) -> tuple[str, ...]:
     if "cpu" in devices:
         notes.append("On gloo a collective ends when gloo's thread has finished, which may be later than the last byte when the processors are shared.")
     if "cpu" in devices and len(job.p2p):
-        notes.append("On gloo a send or receive ends when it is waited for: its transfer is an upper bound.")
+        notes.append(
+            "On gloo a send or receive ends when somebody waits for it: its transfer is unknown, transfer_upper_bound_ns is the longest it can have been."
+        )
     if job.emulated:
         notes.append("Compute was emulated: the ranks slept; the communication is real.")
     if instances["matched_by"].eq("ends").any():

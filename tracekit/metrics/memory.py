@@ -55,6 +55,11 @@ def _notes(job: Job, peaks: pd.DataFrame) -> tuple[str, ...]:
     notes = []
     if "none" in sources:
         notes.append("What stood before the recording is not known: the peak counts from the profiler's start. tracekit's recorder writes a baseline.")
+    if peaks["device_type"].eq("cpu").any() and len(job.table("calls")):
+        notes.append(
+            "torch records no CPU memory that gloo's threads free: such a block counts until its memory is handed out again (in unknown_bytes, where"
+            " the recorder says that it is no gradient), so a peak may be too high by it, most of all in the last recorded step."
+        )
     if "totals" in sources:
         notes.append("How much stood before the recording is known, not what it was: parameters and optimizer state are in unknown_bytes.")
     if job.emulated:
@@ -75,8 +80,10 @@ METRIC = Metric(
     definition=(
         "Per rank, device and step: allocated_peak = highest Total Allocated after an allocator event within the step (CPU time), its first"
         " time, and what was alive then by category; the categories, unknown among them, sum to the peak exactly. A block made in forward "
-        "and freed in backward is an activation of the layer that made it; made in backward and alive at the optimizer step a gradient; "
-        "made in the optimizer and outliving the step optimizer state; a batch or receive buffer of activations input; gathered shards "
+        "and freed in backward is an activation of the layer that made it; made in backward and alive at the optimizer step a gradient "
+        "(where the recorder looked, only what it found there); "
+        "made in the optimizer and outliving the step optimizer state; a batch (made before the model ran) or receive buffer of "
+        "activations input; gathered shards "
         "parameter; what ends where it began temporary; anything else unknown. What stood before the recording comes from the recorder's "
         "baseline. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198) and "
         "model state by ZeRO (arXiv 1910.02054)."

@@ -25,6 +25,8 @@ _ACTIONS += ["exposed_collective_ns", "inner_gap_ns", "needs_receive", "transfer
 def compute(job: Job) -> Result:
     """Bubble, its parts and the closed form, per step and pipeline, with means over steady steps."""
     found = pipelines(job)
+    if not found and job.mesh.get("pp") == 1:
+        return unavailable("the job has no pipeline: its mesh has no axis pp")
     if not found:
         return unavailable(
             "no pipeline actions: the job has no pipeline, or its traces have neither PP: nor Forward/Backward ranges and their sends, "
@@ -190,6 +192,8 @@ def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], s
             f"{unknown} receives are not matched with their sends: what their actions waited counts as steady wait, "
             "transfers included, and p2p_transfer_ns is null."
         )
+    if len(job.p2p) and any(facts.meta.device_type == "cpu" for facts in job.ranks.values()):
+        out.append("On gloo a receive ends when it is waited for: p2p_transfer_ns is an upper bound, with launch_gap_ns it is exact.")
     stated = str((job.run.get("pipeline") or {}).get("schedule") or "")
     named = {str(s) for s in steady["schedule"]}
     if stated and named != {stated}:

@@ -36,9 +36,10 @@ METRIC = Metric(
     title="Step time",
     question="How long did each step take, on which rank?",
     definition=(
-        "duration_ns is the CPU range ProfilerStep#N. window_ns is the step's window: that range where it holds all of the step's device work, else from "
-        "the end of the previous step's last device work to the end of its own last (window_source says which). The first recorded step is warm-up if it "
-        "is longer than 1.1 x the median of the others. Means and medians are over complete steps that are no warm-up. Source: torch.profiler's schedule."
+        "A step's duration on the host is the CPU range ProfilerStep#N. window_ns is the step's window: that range where it holds all of "
+        "the step's device work, else from the end of the previous step's last device work to the end of its own last (window_source says "
+        "which). The first recorded step is warm-up if it is longer than 1.1 x the median of the others. Means and medians are over complete "
+        "steps that are no warm-up. Source: torch.profiler's schedule."
     ),
     compute=compute,
 )

@@ -13,10 +13,11 @@ from tracekit.passes.link import link
 from tracekit.passes.project import project
 from tracekit.passes.samples import samples
 from tracekit.passes.steps import steps
+from tracekit.passes.unseen_frees import unseen_frees
 from tracekit.trace import RankTrace
 
 #: In order: each may read what those before it have filled in.
-PASSES: tuple[Callable[[RankTrace], RankTrace], ...] = (classify, link, groups, steps, actions, layers, project, infer_actions, samples)
+PASSES: tuple[Callable[[RankTrace], RankTrace], ...] = (classify, link, groups, steps, actions, layers, project, infer_actions, unseen_frees, samples)
 
 
 def run_passes(trace: RankTrace) -> RankTrace:

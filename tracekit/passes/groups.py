@@ -19,6 +19,8 @@ from tracekit.vocabulary import P2P, Kind
 
 #: The entry is created within its operator; the two clocks are read a little apart.
 _CLOCK_SLACK_NS = 20_000
+#: What an entry must hold to name a call's group; dumps of older versions lack some.
+_ENTRY = ("time_created_ns", "collective_seq_id", "process_group")
 
 
 def groups(trace: RankTrace) -> RankTrace:
@@ -51,7 +53,8 @@ def _from_groups(trace: RankTrace) -> RankTrace:
 
 def _from_flight_recorder(trace: RankTrace, runs: Mask) -> RankTrace:
     events = trace.events
-    entries = [e for e in trace.meta.flight_recorder if not e.get("is_p2p") and str(e.get("profiling_name", "")).startswith("gloo:")]
+    told = [e for e in trace.meta.flight_recorder if all(e.get(key) is not None for key in _ENTRY)]
+    entries = [e for e in told if not e.get("is_p2p") and str(e.get("profiling_name", "")).startswith("gloo:")]
     collective = runs & events["launch"].notna().to_numpy() & ~events["collective"].isin(list(P2P)).to_numpy()
     rows = np.flatnonzero(collective)
     if not len(rows):

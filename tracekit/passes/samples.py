@@ -22,8 +22,9 @@ def samples(trace: RankTrace) -> RankTrace:
         mine, calls = np.flatnonzero(thread == one), rows[events["thread"].to_numpy()[rows] == one]
         before = np.searchsorted(start[calls], ts[mine], "right") - 1
         at[mine] = np.where(before >= 0, calls[np.maximum(before, 0)] if len(calls) else -1, -1)
-    while True:
+    while len(events):
         over = np.flatnonzero((at >= 0) & (ts >= end[np.maximum(at, 0)]))
         if not len(over):
-            return replace(trace, samples=trace.samples.assign(event=nullable(at)))
+            break
         at[over] = parent[at[over]]
+    return replace(trace, samples=trace.samples.assign(event=nullable(at)))

@@ -26,7 +26,8 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
         with path.open("rb") as raw:
             if raw.read(2) != _GZIP:
                 raw.seek(0)
-                return _whole(raw.read(limit + 1), path, limit)
+                # what read() is asked for it sets aside at once: never more than there is
+                return _whole(raw.read(min(limit, path.stat().st_size) + 1), path, limit)
         with igzip_threaded.open(path, "rb", threads=1) as stream:  # type: ignore[no-untyped-call]
             parts, size = [], 0
             while chunk := stream.read(_CHUNK):

@@ -7,18 +7,18 @@ nanoseconds past 2^53. Only complete slices (``ph`` X) and ``[memory]`` instants
 from __future__ import annotations
 
 import gc
+import math
 import re
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
 from tracekit.errors import InputError
+from tracekit.numbers import LATEST, below, in_range, integer, nanoseconds, natural, numbers
 from tracekit.trace import RankMeta, RankTrace
 from tracekit.vocabulary import Kind
 
@@ -45,6 +45,9 @@ WIDTHS = {
 _WITH_SHAPES = ("gloo:", "c10d::")
 #: A field that is absent: an empty raw text.
 _NOTHING = msgspec.Raw()
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: No job is wider; a damaged number must not become a list of so many ranks.
+_MOST_RANKS = 1 << 20
 _FULL_RANKS = re.compile(r"^\[[\d\s,]*\]$")
 
 
@@ -108,7 +111,7 @@ class _File(msgspec.Struct, gc=False):
 
 def sniff(head: bytes) -> bool:
     """Whether the first bytes (decompressed) look like a Kineto trace."""
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    start = head.removeprefix(_BYTE_ORDER_MARK).lstrip()
     return start.startswith(b"{") and (b'"traceEvents"' in head or b'"schemaVersion"' in head or b'"deviceProperties"' in head)
 
 
@@ -122,16 +125,21 @@ def read(data: bytes, path: Path) -> RankTrace:
     Raises:
         InputError: the text is cut or malformed (with the byte), or holds no events.
     """
-    file = _decode(data, path)
+    file = _decode(data.removeprefix(_BYTE_ORDER_MARK), path)
     if not file.events:
         raise InputError("the trace holds 0 events; was the profiler's active window reached?", path, 0)
     slices = [e for e in file.events if e.ph == "X" and bytes(e.ts) and bytes(e.dur) and type(e.name) is str]
-    base = _integer(file.base) or 0
+    base = integer(file.base)
+    unplaced = file.base is not None and (base is None or abs(base) > LATEST)
+    base = 0 if base is None or unplaced else base
     threads = _Threads()
     events, bad = _events(slices, base, threads)
     instants = [e for e in file.events if e.name == "[memory]" and bytes(e.ts) and e.args is not None]
     samples = _samples(instants, base, threads)
     trace = RankTrace(events, samples, _meta(file, path, events, threads))
+    if unplaced:
+        says = "baseTimeNanoseconds is no usable number: times count from an unknown beginning"
+        trace = trace.with_finding("time_base_unusable", "warning", says, file=str(path))
     dropped = sum(1 for e in file.events if e.ph == "X") - len(slices) + bad
     if dropped:
         trace = trace.with_finding("records_dropped", "warning", f"{dropped} slices without a usable time or name were left out", file=str(path), count=dropped)
@@ -148,7 +156,12 @@ def _decode(data: bytes, path: Path) -> _File:
         return msgspec.json.decode(data, type=_File)
     except msgspec.ValidationError as error:
         raise InputError(f"a record has an unexpected shape ({error})", path) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise InputError("nested too deeply to be a trace; record or export the trace again", path) from error
+    except msgspec.DecodeError as error:
+        if "UTF-8" in str(error):
+            at = _first_bad_byte(data)
+            raise InputError(f"not UTF-8 text at byte {at}; record or export the trace again", path, at) from error
         found = re.search(r"byte (\d+)", str(error))
         if found is None:
             raise InputError(
@@ -162,6 +175,14 @@ def _decode(data: bytes, path: Path) -> _File:
             gc.enable()
 
 
+def _first_bad_byte(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(data)
+
+
 class _Threads:
     """Codes for (pid, tid) pairs, in order of appearance."""
 
@@ -169,14 +190,19 @@ class _Threads:
         self.codes: dict[tuple[Any, Any], int] = {}
 
     def code(self, pid: Any, tid: Any) -> int:
-        return self.codes.setdefault((pid, tid), len(self.codes))
+        return self.codes.setdefault(_thread(pid, tid), len(self.codes))
+
+
+def _thread(pid: Any, tid: Any) -> tuple[Any, Any]:
+    """A pair that can be looked up, whatever the two are."""
+    return (pid if type(pid) is int else str(pid)), (tid if type(tid) is int else str(tid))
 
 
 def _events(slices: list[_Event], base: int, threads: _Threads) -> tuple[pd.DataFrame, int]:
     """The events table of all slices with usable times, and how many were not usable."""
     ts, ts_ok = nanoseconds([bytes(e.ts) for e in slices])
     dur, dur_ok = nanoseconds([bytes(e.dur) for e in slices])
-    good = ts_ok & dur_ok & (dur >= 0)
+    good = ts_ok & dur_ok & (dur >= 0) & in_range(ts, base) & in_range(ts + base, dur)
     if not good.all():
         slices = [e for e, ok in zip(slices, good, strict=True) if ok]
         ts, dur = ts[good], dur[good]
@@ -191,20 +217,20 @@ def _events(slices: list[_Event], base: int, threads: _Threads) -> tuple[pd.Data
         "kind": pd.Categorical(kinds, categories=list(Kind)),
         "name": pd.Categorical([e.name for e in slices]),
         "thread": np.fromiter((threads.code(e.pid, e.tid) for e in slices), np.int32, len(slices)),
-        "device": [(_integer(a.device) if a.device is not None else _integer(e.pid)) if d else None for e, a, d in zip(slices, args, on_device, strict=True)],
-        "stream": [(_integer(a.stream) if a.stream is not None else _integer(e.tid)) if d else None for e, a, d in zip(slices, args, on_device, strict=True)],
-        "correlation": [_integer(a.correlation) for a in args],
-        "external_id": [_integer(a.external_id) for a in args],
-        "sequence": [_natural(a.sequence) for a in args],
-        "fwd_thread": [_natural(a.fwd_thread) for a in args],
+        "device": numbers([_place(a.device, e.pid) if d else None for e, a, d in zip(slices, args, on_device, strict=True)], "Int32"),
+        "stream": numbers([_place(a.stream, e.tid) if d else None for e, a, d in zip(slices, args, on_device, strict=True)], "Int64"),
+        "correlation": numbers([integer(a.correlation) for a in args], "Int64"),
+        "external_id": numbers([integer(a.external_id) for a in args], "Int64"),
+        "sequence": numbers([natural(a.sequence) for a in args], "Int64"),
+        "fwd_thread": numbers([natural(a.fwd_thread) for a in args], "Int64"),
         "collective": _category([a.collective if type(a.collective) is str else None for a in args]),
         "group": _category([_text(a.group) for a in args]),
         "group_desc": _category([_text(a.group_desc) for a in args]),
         "group_ranks": _category([_ranks(a.group_ranks) for a in args]),
-        "group_size": [_integer(a.group_size) for a in args],
-        "seq": [_natural(a.seq) for a in args],
-        "peer": [_peer(a, s[2]) for a, s in zip(args, shaped, strict=True)],
-        "nbytes": [_message_bytes(a) if s[0] is None else s[0] for a, s in zip(args, shaped, strict=True)],
+        "group_size": numbers([integer(a.group_size) for a in args], "Int64"),
+        "seq": numbers([natural(a.seq) for a in args], "Int64"),
+        "peer": numbers([_peer(a, s[2]) for a, s in zip(args, shaped, strict=True)], "Int64"),
+        "nbytes": numbers([_message_bytes(a) if s[0] is None else s[0] for a, s in zip(args, shaped, strict=True)], "Int64"),
         "dtype": _category([_text(a.dtype) or s[1] for a, s in zip(args, shaped, strict=True)]),
         "recompute": np.zeros(len(slices), bool),
     }
@@ -213,35 +239,40 @@ def _events(slices: list[_Event], base: int, threads: _Threads) -> tuple[pd.Data
     return frame.iloc[order].reset_index(drop=True), int((~good).sum())
 
 
+def _place(stated: Any, track: Any) -> int | None:
+    """Device or stream of device work: what it states, else the track on which it is drawn."""
+    return integer(track if stated is None else stated)
+
+
 def _samples(instants: list[_Event], base: int, threads: _Threads) -> pd.DataFrame:
     ts, ok = nanoseconds([bytes(e.ts) for e in instants])
     rows = [(e, e.args or _Args()) for e in instants]
-    types = [_integer(a.device_type) for _, a in rows]
+    types = [integer(a.device_type) for _, a in rows]
     frame = pd.DataFrame(
         {
             "ts": ts + base,
             "thread": [threads.code(e.pid, e.tid) for e, _ in rows],
-            "device_type": types,
-            "device": [None if t == 0 else _natural(a.device_id) for (_, a), t in zip(rows, types, strict=True)],
-            "addr": [_integer(a.addr) for _, a in rows],
-            "nbytes": [_integer(a.nbytes) for _, a in rows],
-            "allocated": [_integer(a.allocated) for _, a in rows],
-            "reserved": [_integer(a.reserved) for _, a in rows],
+            "device_type": numbers(types, "Int64"),
+            "device": numbers([None if t == 0 else natural(a.device_id) for (_, a), t in zip(rows, types, strict=True)], "Int64"),
+            "addr": numbers([integer(a.addr) for _, a in rows], "UInt64"),
+            "nbytes": numbers([integer(a.nbytes) for _, a in rows], "Int64"),
+            "allocated": numbers([integer(a.allocated) for _, a in rows], "Int64"),
+            "reserved": numbers([integer(a.reserved) for _, a in rows], "Int64"),
         },
         index=range(len(rows)),
     )
-    frame = frame[ok & frame[["nbytes", "addr", "allocated"]].notna().all(axis=1).to_numpy()]
+    frame = frame[ok & in_range(ts, base) & frame[["nbytes", "addr", "allocated"]].notna().all(axis=1).to_numpy()]
     return schema.conform(frame.sort_values("ts", kind="stable").reset_index(drop=True), schema.SAMPLES)
 
 
 def _meta(file: _File, path: Path, events: pd.DataFrame, threads: _Threads) -> RankMeta:
     info = file.distributed if isinstance(file.distributed, dict) else {}
     devices = file.devices if isinstance(file.devices, list) else []
-    names = {(e.pid, e.tid): e.args.thread_name for e in file.events or [] if e.ph == "M" and e.name == "thread_name" and e.args}
+    names = {_thread(e.pid, e.tid): e.args.thread_name for e in file.events or [] if e.ph == "M" and e.name == "thread_name" and e.args}
     on_gpu = bool(events["kind"].isin(list(_GPU_WORK)).any())
     return RankMeta(
-        rank=_natural(info.get("rank")),
-        world_size=_natural(info.get("world_size")),
+        rank=below(natural(info.get("rank")), _MOST_RANKS),
+        world_size=below(natural(info.get("world_size")), _MOST_RANKS + 1),
         backend=_text(info.get("backend")),
         host=_text(file.host),
         device_type="gpu" if on_gpu else "cpu",
@@ -260,70 +291,9 @@ def _groups(config: Any) -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     for entry in config if isinstance(config, list) else []:
         if isinstance(entry, dict) and isinstance(entry.get("ranks"), list):
-            ranks = tuple(r for r in entry["ranks"] if isinstance(r, int))
+            ranks = tuple(r for r in entry["ranks"] if type(r) is int and 0 <= r < _MOST_RANKS)
             groups[str(entry.get("pg_name"))] = {"desc": _text(entry.get("pg_desc")), "ranks": ranks}
     return groups
-
-
-def nanoseconds(texts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Microseconds as decimal text -> int64 ns, exactly; digits below a nanosecond are rounded half-even.
-
-    Returns the values and a mask of the texts that were plain decimals in range; the others are 0.
-
-    >>> values, usable = nanoseconds([b"5100000123524.376", b"12", b'"1.5"', b"NaN"])
-    >>> values.tolist(), usable.tolist()
-    ([5100000123524376, 12000, 1500, 0], [True, True, True, False])
-    """
-    if not texts:
-        return np.empty(0, np.int64), np.empty(0, bool)
-    series = pd.Series([t.strip(b'"').decode("ascii", "replace") for t in texts], dtype="str")
-    plain = series.str.fullmatch(r"-?\d{1,15}(?:\.\d*)?|[1-8]\d{15}(?:\.\d*)?").to_numpy(bool, copy=True)
-    whole, _, fraction = (c for _, c in series.where(plain, "0").str.partition(".").items())
-    padded = fraction.str.pad(3, side="right", fillchar="0")
-    sign = np.where(whole.str.startswith("-").to_numpy(bool), -1, 1)
-    magnitude = whole.str.lstrip("-").to_numpy().astype(np.int64) * 1000 + padded.str.slice(0, 3).to_numpy().astype(np.int64)
-    rest = padded.str.slice(3).to_numpy()
-    if any(rest):
-        magnitude += np.fromiter((_round_up(r, odd) for r, odd in zip(rest, magnitude & 1, strict=True)), np.int64, len(texts))
-    values = sign * magnitude
-    for i in np.flatnonzero(~plain):  # rare: an exponent, or no number at all
-        value = _unusual(series.iloc[i])
-        if value is not None:
-            values[i], plain[i] = value, True
-    return values, plain
-
-
-def _unusual(text: str) -> int | None:
-    """Nanoseconds of a number that is no plain decimal, such as 5.1e12; None where it is none or out of range."""
-    try:
-        value = Decimal(text) * 1000
-    except InvalidOperation:
-        return None
-    return int(value.to_integral_value()) if value.is_finite() and abs(value) < 2**62 else None
-
-
-def _round_up(rest: str, odd: int) -> int:
-    """Whether the digits below a nanosecond round up, half to even."""
-    if not rest or rest[0] < "5":
-        return 0
-    return 1 if rest[0] > "5" or rest[1:].strip("0") else int(odd)
-
-
-def _integer(value: Any) -> int | None:
-    """A number written as int, float or text; None for everything else."""
-    if type(value) is int:
-        return value if -(2**63) <= value < 2**63 else None
-    if value is None or isinstance(value, bool):
-        return None
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _natural(value: Any) -> int | None:
-    number = _integer(value)
-    return None if number is None or number < 0 else number
 
 
 def _flag(value: Any) -> bool | None:
@@ -353,7 +323,7 @@ def _message_bytes(a: _Args) -> int | None:
     width = WIDTHS.get(a.dtype) if type(a.dtype) is str else None
     if width is None or a.collective is None:
         return None
-    sizes = [_natural(a.in_nelems), _natural(a.out_nelems)]
+    sizes = [natural(a.in_nelems), natural(a.out_nelems)]
     if "to_all" in str(a.collective) or "toall" in str(a.collective):
         sizes = sizes[:1]
     known = [s for s in sizes if s is not None]
@@ -369,24 +339,25 @@ def _payload(a: _Args) -> tuple[int | None, str | None, int | None]:
         concrete = msgspec.json.decode(a.concrete) if bytes(a.concrete) else []
     except msgspec.DecodeError:
         return None, None, None
+    dims, types, concrete = (v if isinstance(v, list) else [] for v in (dims, types, concrete))
     sizes = [_numel(d) for d in dims if isinstance(d, list) and d]
-    name = next((t for t in types if t in WIDTHS), None)
+    name = next((t for t in types if isinstance(t, str) and t in WIDTHS), None)
     width = WIDTHS.get(name or "float") if sizes else None
-    peer = _natural(concrete[2]) if len(concrete) > 2 and concrete[2] != "" else None
+    peer = natural(concrete[2]) if len(concrete) > 2 and concrete[2] != "" else None
     return (max(sizes) * width if sizes and width else None), name, peer
 
 
 def _numel(dims: list[Any]) -> int:
     """Elements of a shape, or of a list of shapes added up."""
     if all(isinstance(d, int) for d in dims):
-        return int(np.prod(dims, dtype=np.int64))
+        return math.prod(dims)
     return sum(_numel(d) for d in dims if isinstance(d, list) and d)
 
 
 def _peer(a: _Args, group_rank: int | None) -> int | None:
     """Rank at the other end, as a rank within the group."""
     for value in (a.src, a.dst):
-        number = _natural(value)
+        number = natural(value)
         if number is not None:
             return number
     return group_rank

@@ -8,7 +8,7 @@ Between windows there are no hooks at all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from tracekit.vocabulary import LAYER_INDEX, Direction, module_span, parse_modul
 
 #: Attributes under which wrappers keep the module they wrap; they are no part of a qualified name.
 _WRAPPED = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod")
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _REPLICAS = ("DistributedDataParallel", "DataParallel")
 
 
@@ -36,15 +37,15 @@ def targets(models: Sequence[nn.Module]) -> list[Target]:
     """Modules that get ranges: numbered blocks, their direct children, and what stands beside the blocks.
 
     A block is a module whose path ends in ``layers.N``, ``blocks.N`` or ``h.N`` (vocabulary.LAYER_INDEX). In a model
-    without blocks every child of the root counts. Nothing inside a compiled module is taken: a hook there would
-    break its graph; one that was compiled in place (``module.compile()``) is found but gets no hooks.
-    Modules whose path the span grammar cannot hold (a bare ``0``) are left out.
+    without blocks every child of the root counts, and of a list or Sequential every member. Nothing inside a compiled
+    module is taken: a hook there would break its graph; one that was compiled in place (``module.compile()``) is found
+    but gets no hooks. Modules whose path the span grammar cannot hold (a key with a dash) are left out.
     """
     found: dict[str, Target] = {}
     for model in models:
         modules = dict(_walk(_unwrapped(model), ""))
         blocks = [path for path in modules if _is_block(path)]
-        above = {path[:i] for path in blocks for i in (0, *(k for k, c in enumerate(path) if c == "."))} or {""}
+        above = {path[:i] for path in blocks for i in (0, *(k for k, c in enumerate(path) if c == "."))} or _transparent(modules)
         for path, module in modules.items():
             parent = path.rpartition(".")[0]
             level = 1 if parent in blocks else 0
@@ -52,6 +53,15 @@ def targets(models: Sequence[nn.Module]) -> list[Target]:
             if wanted and parse_module_span(module_span(path, Direction.FORWARD)):
                 found.setdefault(path, Target(module, path, level))
     return list(found.values())
+
+
+def _transparent(modules: Mapping[str, nn.Module]) -> set[str]:
+    """Paths of the root and of the lists, dicts and Sequentials that only lists, dicts and Sequentials hold below it."""
+    found = {""}
+    for path, module in modules.items():  # a parent stands before its children
+        if path.rpartition(".")[0] in found and isinstance(_unwrapped(module), _CONTAINERS) and not _compiled(module):
+            found.add(path)
+    return found
 
 
 def _is_block(path: str) -> bool:

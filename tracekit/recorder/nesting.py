@@ -12,6 +12,7 @@ import gzip
 import os
 import re
 from bisect import bisect_left
+from collections.abc import Mapping
 from pathlib import Path
 
 _EVENT = rb'"name": "(?P<name>%s)",\s*"pid": (?P<pid>[^,\n]+),\s*"tid": (?P<tid>[^,\n]+),\s*"ts": (?P<ts>[\d.]+),\s*"dur": (?P<dur>[\d.]+)'
@@ -22,12 +23,19 @@ _TRACE_NAME = re.compile(rb'"traceName": "[^"]*"')
 Thread = tuple[bytes, bytes]
 
 
-def compress(source: Path, target: Path) -> None:
+def compress(source: Path, target: Path, names: Mapping[str, str] | None = None) -> None:
     """Write Kineto's JSON file ``source`` to the gzip file ``target`` with backward ranges nested, whole or not at all.
 
     The compression level is 6: level 9, which torch uses, takes three times as long for three per cent.
+
+    Args:
+        source: what torch exported.
+        target: where it goes.
+        names: events to rename, old name to new: what an event turned out to be is known only at its end.
     """
     text = nest(source.read_bytes())
+    for old, new in (names or {}).items():
+        text = text.replace(b'"name": "%s"' % old.encode(), b'"name": "%s"' % new.encode())
     text = _TRACE_NAME.sub(b'"traceName": "%s"' % target.name.encode(), text, count=1) if b'"traceName"' in text[-4096:] else text
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     with temporary.open("wb") as file, gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as out:

@@ -104,7 +104,7 @@ class Recorder:
                 self._spans.step(values)
                 self._windows.step()
         if self._guard.failed:
-            self._stop()
+            self._stop(step_ended=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop()
@@ -144,7 +144,7 @@ class Recorder:
                 part.remove()
         self._layers = self._actions = self._memory = None
 
-    def _stop(self) -> None:
+    def _stop(self, step_ended: bool = False) -> None:
         """Stop the profiler, which exports an open window as far as it got, and take everything away."""
         windows, self._windows = self._windows, None
         spans, self._spans = self._spans, None
@@ -152,7 +152,9 @@ class Recorder:
             if self._layers is not None:
                 self._layers.close()
             if windows is not None:
-                windows.stop()
+                if self._rank == 0 and not self._guard.failed and (reason := windows.nothing_recorded()):
+                    self._guard.notice(reason)
+                windows.stop(step_ended)
         with self._guard:
             self._close_ranges()
             if spans is not None:

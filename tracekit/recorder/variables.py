@@ -55,11 +55,12 @@ def missing(environ: Mapping[str, str], backend: str | None) -> tuple[str, ...]:
     if backend is None:
         return ()
     lines = []
-    if not any(environ.get(name, "0") not in ("", "0") for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
-        lines.append(
-            "no flight_recorder.json will be written: set TORCH_FR_BUFFER_SIZE=20000 before init_process_group "
-            "(see tracekit.recorder.environment); without it gloo collectives have no group and no sequence number"
-        )
+    advice = f"set TORCH_FR_BUFFER_SIZE={FLIGHT_RECORDER_ENTRIES} before init_process_group, as tracekit.recorder.environment says"
+    entries = next((environ[name] for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE") if environ.get(name)), None)
+    if entries is None:
+        lines.append(f"flight_recorder.json will hold torch's default of the last 2000 collectives, too few for a long window: {advice}")
+    elif entries == "0":
+        lines.append(f"no flight_recorder.json will be written, and without it gloo collectives have no group and no sequence number: {advice}")
     if "nccl" in backend and not environ.get("NCCL_DEBUG_FILE"):
         lines.append("no nccl.log will be written: set NCCL_DEBUG=INFO and NCCL_DEBUG_FILE before init_process_group, as tracekit.recorder.environment says")
     return tuple(lines)

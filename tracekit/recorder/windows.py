@@ -18,6 +18,7 @@ from torch.profiler.profiler import _KinetoProfile
 
 from tracekit.recorder.nesting import compress
 from tracekit.recorder.ranges import Range, profiling
+from tracekit.vocabulary import step_span, unfinished_step_span
 
 
 class Phase(Enum):
@@ -106,6 +107,7 @@ class Windows:
         self._window, self._folder, self._begin, self._end, self._with_stack = window, folder, begin, end, with_stack
         self._step = 0
         self._capture = 0
+        self._whole_steps = 0
         self._profiler: _KinetoProfile | None = None  # there is one from warm-up to export
         self._recording = False
         self._range: Range | None = None
@@ -114,19 +116,32 @@ class Windows:
         """Begin step 0."""
         self._enter(0)
 
+    def nothing_recorded(self) -> str | None:
+        """Why there is no whole step in any capture, at the end of the run; None where there is one."""
+        if self._whole_steps:
+            return None
+        skipped = f"{self._window.wait} + {self._window.warmup} steps (wait + warmup)"
+        return f"no whole step was recorded: {self._step} ended, and the recording begins after {skipped}; ask for an earlier window, such as (0, 0, 1, 1)"
+
     def step(self) -> None:
         """End the present step and begin the next; a window that ends with it is exported before this returns."""
         self._leave()
+        self._whole_steps += self._recording
         if self._window.ends(self._step):
             self._export()
         self._step += 1
         self._enter(self._step)
 
-    def stop(self) -> None:
-        """End the profiling; a window that is still open is exported as far as it got."""
+    def stop(self, step_ended: bool = False) -> None:
+        """End the profiling; a window that is still open is exported as far as it got.
+
+        Args:
+            step_ended: the present step is over. Otherwise it began and was cut short, or nothing was left to do in it:
+                its range is then called ``UnfinishedStep#N``, so that its length is taken for no step's time.
+        """
         self._leave()
         if self._recording:
-            self._export()
+            self._export(unfinished=None if step_ended else self._step)
         elif self._profiler is not None:
             profiler, self._profiler = self._profiler, None
             _start(profiler)  # torch can leave the warm-up by way of a recording only
@@ -145,7 +160,7 @@ class Windows:
                 profiler, self._profiler = self._profiler, None
                 _start(profiler)
                 self._profiler, self._recording = profiler, True
-            self._range = Range(f"ProfilerStep#{step}")
+            self._range = Range(step_span(step))
 
     def _leave(self) -> None:
         """Close the step's range."""
@@ -153,8 +168,8 @@ class Windows:
         if running is not None:
             running.close()
 
-    def _export(self) -> None:
-        """Stop the recording and write the capture."""
+    def _export(self, unfinished: int | None = None) -> None:
+        """Stop the recording and write the capture; ``unfinished`` is the number of a step that did not end."""
         profiler, self._profiler, self._recording = self._profiler, None, False
         folder = self._folder(self._capture)
         self._capture += 1
@@ -165,7 +180,7 @@ class Windows:
         raw = folder / ".trace.json"
         try:
             profiler.export_chrome_trace(str(raw))
-            compress(raw, folder / "trace.json.gz")
+            compress(raw, folder / "trace.json.gz", {} if unfinished is None else {step_span(unfinished): unfinished_step_span(unfinished)})
         finally:
             raw.unlink(missing_ok=True)
         self._end(folder)

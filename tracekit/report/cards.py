@@ -45,7 +45,8 @@ def _shares(document: Document) -> tuple[Card, ...]:
     rows = of_steps(table(document, "breakdown", "devices"), steady_steps(document))
     span = span_word(document)
     means = {k: mean(r.get(k) for r in rows) for k in ("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns")}
-    return (
+    silent = means["comm_ns"] == 0
+    made = (
         Card("Compute", _ratio(means["compute_ns"], means["span_ns"]), f"of the {span}; {fmt.duration(means['compute_ns'])} per rank"),
         Card(
             "Exposed communication",
@@ -53,6 +54,7 @@ def _shares(document: Document) -> tuple[Card, ...]:
             f"of the {span}; {fmt.duration(means['exposed_comm_ns'])} of {fmt.duration(means['comm_ns'])} is not hidden",
         ),
     )
+    return made[:1] if silent else made
 
 
 def _bubble(document: Document) -> Card | None:

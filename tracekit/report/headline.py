@@ -11,15 +11,18 @@ from tracekit.report.sections.budget import mean_parts
 
 #: Part of the budget -> what helps.
 ADVICE: Mapping[str, str] = {
-    "comm_wait": "ranks reach the collective at different times; look for the rank that comes last and why (uneven work, a slow rank, a late launch).",
-    "comm_transfer": "bytes are moved while nothing computes; overlap them with compute, send fewer, or use a faster link or a smaller group.",
-    "comm_unsplit": "communication is not hidden under compute; give the traces of all ranks to tell waiting from moving bytes.",
-    "exposed_comm": "communication is not hidden under compute; the collectives below tell waiting from moving bytes.",
-    "recompute": "recompute less (selective instead of full) if the memory allows.",
-    "copies": "copies run while nothing computes; use pinned memory and asynchronous copies.",
-    "idle": "the device had nothing to do; look at what the host does between its operators, or launch fewer, larger ones (fusion, compilation, graphs).",
+    "comm_wait": "Ranks reach the collective at different times; look for the rank that comes last and why (uneven work, a slow rank, a late launch).",
+    "comm_transfer": "Bytes are moved while nothing computes; overlap them with compute, send fewer, or use a faster link or a smaller group.",
+    "comm_unsplit": "Communication is not hidden under compute; give the traces of all ranks to tell waiting from moving bytes.",
+    "exposed_comm": "Communication is not hidden under compute; the collectives below tell waiting from moving bytes.",
+    "recompute": "Recompute less (selective instead of full) if the memory allows.",
+    "copies": "Copies run while nothing computes; use pinned memory and asynchronous copies.",
+    "idle": "The device had nothing to do; look at what the host does between its operators, or launch fewer, larger ones (fusion, compilation, graphs).",
 }
-_BUBBLE = "more microbatches per step, or an interleaved or zero-bubble schedule, make it smaller."
+_BUBBLE = "More microbatches per step, or an interleaved or zero-bubble schedule, make it smaller."
+_BUBBLE_ZB = "The schedule already fills it with weight gradients; more microbatches per step and evenly cut stages make it smaller."
+#: Schedules whose backward is split.
+_SPLIT = frozenset({"zb_h1", "zb_h2", "interleaved_zb", "zbv", "dualpipev"})
 
 
 def headline(document: Mapping[str, Any]) -> tuple[str, str]:
@@ -41,23 +44,24 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
         if steady_steps(document)
         else f"The recording, in which no step is marked, spans {fmt.duration(whole)} per rank"
     )
-    first = f"{takes}, of which {_share(work, whole)} is compute."
+    again = total(p["duration_ns"] for p in parts if p["part"] == "recompute") or 0
+    first = f"{takes}, of which {_share(work + again, whole)} is compute" + (f", {fmt.duration(again)} of it recomputation." if again else ".")
     losses = [p for p in parts if p["part"] not in fmt.WORK]
     if not losses:
         return first, "Nothing but compute was found in it: faster kernels or more devices are what is left."
     loss = max(losses, key=lambda p: p["duration_ns"])
     pipeline = metric(document, "pipeline").get("summary") or {}
-    if (pipeline.get("bubble_ns") or 0) >= loss["duration_ns"] or (loss["part"], loss["axis"]) == ("comm_wait", "pp"):
+    if (pipeline.get("bubble_ns") or 0) >= loss["duration_ns"] or loss["axis"] == "pp":
         bubble = pipeline.get("bubble_ns")
         share = (
             f"{fmt.duration(bubble)} per rank ({fmt.percent(pipeline.get('bubble_ratio'))} of the pipeline's window)"
             if bubble
             else _share(loss["duration_ns"], whole)
         )
-        return f"{first} The largest loss is the pipeline bubble: {share}.", f"To win it back: {_BUBBLE}"
+        return f"{first} The largest loss is the pipeline bubble: {share}.", _BUBBLE_ZB if str(pipeline.get("schedule")) in _SPLIT else _BUBBLE
     name = fmt.part(loss["part"], loss["axis"])
-    advice = ADVICE.get(loss["part"], "see the step budget below.")
-    return f"{first} The largest loss is {name}: {_share(loss['duration_ns'], whole)}.", f"To win it back: {advice}"
+    advice = ADVICE.get(loss["part"], "See the step budget below.")
+    return f"{first} The largest loss is {name}: {_share(loss['duration_ns'], whole)}.", advice
 
 
 def _coarse(document: Mapping[str, Any]) -> list[dict[str, Any]]:

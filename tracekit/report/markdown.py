@@ -36,7 +36,7 @@ def text(s: Story) -> str:
         lines += ["> **Emulated compute**: layers slept for a set time; schedule and communication are real.", ""]
     lines += [f"**Health: {_MARK.get(s.verdict, '')} {escape(s.verdict)}**", ""]
     lines += [f"- {escape(f.severity)} `{f.code.replace('`', '')}`: {escape(f.message)}" + (f" ({escape(f.where)})" if f.where else "") for f in s.findings]
-    lines += ["" if s.findings else "No findings.", f"**{escape(s.headline)}** {escape(s.advice)}", ""]
+    lines += [*([] if s.findings else ["No findings."]), "", f"**{escape(s.headline)}** {escape(s.advice)}", ""]
     lines += ["| | | |", "|:--|--:|:--|", *(f"| {escape(c.label)} | **{escape(c.value)}** | {escape(c.detail)} |" for c in s.cards), ""]
     lines += ["<sub>" + " · ".join(f"{k}: {escape(v)}" for k, v in s.run) + "</sub>", ""]
     for section in s.sections:

@@ -113,13 +113,14 @@ def grid(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], 
     return Grid(title, tuple(h for h, _ in made), tuple(zip(*(cells for _, cells in made), strict=True)), numeric, note)
 
 
-def facts(summary: Mapping[str, Any], always: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+def facts(summary: Mapping[str, Any], always: Sequence[str] = (), words: Mapping[str, str] | None = None) -> tuple[tuple[str, str], ...]:
     """(name, value) pairs of a summary's scalars, worded.
 
     Args:
         summary: the metric's summary.
         always: shown first and in this order, unknown or not; of the rest, what is unknown or nothing is left to the JSON.
+        words: what to call a scalar whose name alone does not say what it counts; else its label.
     """
     first = [n for n in always if n in summary]
     rest = [n for n, v in summary.items() if n not in first and not isinstance(v, (dict, list)) and v not in (None, 0, False, "")]
-    return tuple((fmt.label(n), fmt.scalar(n, summary[n])) for n in (*first, *rest))
+    return tuple(((words or {}).get(n, fmt.label(n)), fmt.scalar(n, summary[n])) for n in (*first, *rest))

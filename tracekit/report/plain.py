@@ -33,7 +33,7 @@ def text(s: Story) -> str:
     for section in s.sections:
         lines += ["", *_section(section)]
     if s.unavailable:
-        lines += ["", "Not available, and why", "-----------------------"]
+        lines += ["", "Not available, and why", "----------------------"]
         for _, title, reason in s.unavailable:
             lines += _wrap(f"{title}: {reason}", "  ")
     return "\n".join(lines) + "\n"

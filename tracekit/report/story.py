@@ -71,7 +71,7 @@ def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
                     fmt.clean(r["file"], 200) if r.get("file") else "",
                     f"rank {r['rank']}" if r.get("rank") is not None else "",
                     f"byte {r['offset']:,}" if r.get("offset") is not None else "",
-                    f"{r['count']:,} records" if r.get("count") is not None else "",
+                    fmt.plural(r["count"], "record") if r.get("count") is not None and r.get("file") else "",
                 )
                 if text
             ),
@@ -83,11 +83,12 @@ def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 def _run(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     run = document.get("run") or {}
-    mesh = {k: v for k, v in (run.get("mesh") or {}).items() if v != 1}
+    axes = run.get("mesh") or {}
+    mesh = {k: v for k, v in axes.items() if v != 1}
     model, training = (run.get("config") or {}).get("model") or {}, (run.get("config") or {}).get("training") or {}
     pairs = {
         "ranks": fmt.ranks(run.get("ranks") or ()) + ("" if run.get("world_size") is None else f" of {run['world_size']}"),
-        "mesh": " × ".join(f"{fmt.clean(k)} {fmt.clean(v)}" for k, v in mesh.items()) or "no axis known",
+        "mesh": " × ".join(f"{fmt.clean(k)} {fmt.clean(v)}" for k, v in mesh.items()) or ("not split" if axes else "no axis known"),
         "steps": fmt.ranks(run.get("steps") or ()),
         "device": fmt.clean(run.get("device") or fmt.UNKNOWN),
         "backend": fmt.clean(run.get("backend") or fmt.UNKNOWN),

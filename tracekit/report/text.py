@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.columns import Columns
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -50,9 +50,50 @@ def group(s: Story) -> Group:
     return Group(*parts)
 
 
+class Fitted:
+    """A Grid as rich tables of the terminal's width: columns that do not fit stand below, beside the first column again.
+
+    A number is never broken over two lines.
+    """
+
+    def __init__(self, g: Grid) -> None:
+        self._grid = g
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in _parts(self._grid, options.max_width):
+            yield table(part)
+
+
+def _parts(g: Grid, width: int) -> list[Grid]:
+    """The grid cut into grids of at most that many characters, each with the first column; one column at least beside it."""
+    cells = zip(g.header, *g.rows, strict=True)
+    need = [2 + max(*map(len, header.split()), *map(len, column)) for header, *column in cells]
+    groups: list[list[int]] = [[0]]
+    for i in range(1, len(need)):
+        if len(groups[-1]) > 1 and sum(need[j] for j in [*groups[-1], i]) > width:
+            groups.append([0])
+        groups[-1].append(i)
+    return [
+        Grid(
+            g.title if n == 0 else "",
+            tuple(g.header[i] for i in group),
+            tuple(tuple(row[i] for i in group) for row in g.rows),
+            tuple(g.numeric[i] for i in group),
+            g.note if n == len(groups) - 1 else "",
+        )
+        for n, group in enumerate(groups)
+    ]
+
+
 def table(g: Grid) -> Table:
     """A Grid as a rich table."""
-    made = Table(box=box.SIMPLE_HEAD, title=Text(g.title, style="italic"), title_justify="left", caption=Text(g.note) if g.note else None, pad_edge=False)
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(g.title, style="italic") if g.title else None,
+        title_justify="left",
+        caption=Text(g.note) if g.note else None,
+        pad_edge=False,
+    )
     for header, numeric in zip(g.header, g.numeric, strict=True):
         made.add_column(Text(header), justify="right" if numeric else "left", overflow="fold")
     for row in g.rows:
@@ -75,6 +116,6 @@ def _section(s: Section) -> Group:
         for name, value in s.facts:
             facts.add_row(Text("  " + name), Text(value, style="bold"))
         parts.append(facts)
-    parts += [table(g) for g in s.grids]
+    parts += [Fitted(g) for g in s.grids]
     parts += [Text(f"Note: {note}", style="dim") for note in s.notes]
     return Group(*parts)

@@ -9,6 +9,29 @@ from tracekit.report.parts import Section, facts, grid
 from tracekit.report.rows import Row, group, steady_steps, table, total
 from tracekit.report.sections.common import section
 
+#: What sums over ranks, over collectives, or neither; their names alone do not say.
+WORDS = {
+    "instances": "collectives",
+    "calls": "calls, all ranks",
+    "p2p": "sends",
+    "nbytes": "bytes, all collectives",
+    "wire_bytes": "bytes sent per rank (ring), all collectives",
+    "transfer_total_ns": "transfer, all collectives",
+    "wait_total_ns": "waiting, all ranks",
+    "exposed_total_ns": "exposed, all ranks",
+    "wait_share_ratio": "waiting, of the calls' time",
+    "unknown_transfers": "transfers unknown",
+    "unknown_waits": "waits unknown",
+    "p2p_transfer_total_ns": "send to receive, transfer",
+    "p2p_transfer_upper_bound_total_ns": "send to receive, at most",
+    "p2p_recv_wait_total_ns": "receives posted before their send",
+    "layer_from_fsdp_ratio": "layer from FSDP range",
+    "layer_from_range_ratio": "layer from recorder range",
+    "layer_from_module_ratio": "layer from module frame",
+    "layer_from_sequence_ratio": "layer from sequence number",
+    "layer_from_inferred_ratio": "layer inferred",
+    "tp_layer_wire_bytes": "of these, tp collectives inside layers",
+}
 VALUES = ["count", "nbytes", "wait_ns", "transfer_ns", "exposed_ns"]
 
 
@@ -32,7 +55,7 @@ def collectives(document: Mapping[str, Any]) -> Section:
     """The section of the metric ``collectives``: by kind, then by layer and direction."""
     steps = steady_steps(document)
     layers, per = per_step(tuple(table(document, "collectives", "by_layer")), steps, ["layer", "layer_index", "direction", "kind"])
-    layers.sort(key=lambda r: (r.get("layer_index") is None, r.get("layer_index") or 0, str(r.get("layer")), str(r.get("direction"))))
+    layers.sort(key=lambda r: (r.get("layer_index") is None, r.get("layer_index") or 0, r.get("layer") is None, str(r.get("layer")), str(r.get("direction"))))
     left_out = ""
     if len(layers) > 24:
         layers.sort(key=lambda r: -(r.get("exposed_ns") or 0))
@@ -46,11 +69,16 @@ def collectives(document: Mapping[str, Any]) -> Section:
     )
     sources = {r.get("layer_source") for r in table(document, "collectives", "instances")}
     tags = ("measured", "inferred") if "inferred" in sources else ("measured",)
-    obtained = "measured: each collective is matched over its ranks; wait is until the last rank came, transfer from then on"
+    obtained = (
+        "measured: each collective is matched over its ranks; wait is until the last rank came, transfer from then on; "
+        "waiting and exposed add the ranks, transfer adds the collectives"
+    )
     if "inferred" in sources:
         obtained += "; some layers are inferred from repetition"
-    summary = document["metrics"]["collectives"].get("summary") or {}
-    return section(document, "collectives", obtained, tags, facts(summary, ("instances",)), grids)
+    summary = dict(document["metrics"]["collectives"].get("summary") or {})
+    if summary.get("p2p_transfer_total_ns") is not None:
+        summary.pop("p2p_transfer_upper_bound_total_ns", None)
+    return section(document, "collectives", obtained, tags, facts(summary, ("instances",), WORDS), grids)
 
 
 def _whole(value: float) -> float | int:

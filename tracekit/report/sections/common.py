@@ -10,8 +10,6 @@ from tracekit import wording as fmt
 from tracekit.report.parts import Grid, Section
 from tracekit.report.rows import metric
 
-SLEPT = "compute emulated"
-
 
 def emulated(document: Mapping[str, Any]) -> bool:
     """Whether any compute of the run was slept instead of computed."""
@@ -28,7 +26,6 @@ def section(
 ) -> Section:
     """A section of a metric, its definition and notes taken from the document."""
     found = metric(document, name)
-    slept = emulated(document)
     full = str(found.get("definition") or "")
     return Section(
         name=name,
@@ -36,8 +33,8 @@ def section(
         question=fmt.clean(found.get("question") or "", 300),
         definition=first_sentence(full),
         full_definition=full,
-        tags=(*tags, "emulated") if slept else tags,
-        obtained=sentence(f"{obtained}; {SLEPT}" if slept else obtained),
+        tags=(*tags, "emulated") if emulated(document) else tags,
+        obtained=sentence(obtained),
         facts=facts,
         grids=tuple(g for g in grids if g.rows),
         notes=tuple(fmt.clean(n, 400) for n in found.get("notes") or ()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.report.parts import Section, facts, grid
@@ -36,8 +36,7 @@ def memory(document: Mapping[str, Any]) -> Section:
         columns = ["layer", *[c for c in dict.fromkeys(k for r in of for k in r) if c.endswith("_bytes")]]
         grids.append(grid(f"Activations alive at the peak of rank {fullest.get('rank')}", of, columns))
     theory = table(document, "memory", "theory")
-    columns = list(dict.fromkeys(k for r in theory for k in r if k.endswith("_bytes") or k == "in_flight_microbatches"))
-    grids.append(grid("Beside the closed form, per rank", theory, ["rank", *sorted(columns, key=lambda c: c.replace("_theory", "~"))], limit=16))
+    grids.append(grid("Beside the closed form, per rank", theory, _pairs(theory), limit=16))
     whole = metric(document, "memory").get("summary") or {}
     summary = {k: v for k, v in whole.items() if k not in CATEGORIES or k == "activation_bytes"}
     obtained = "measured: the allocator's events and the blocks that stood before the recording; the categories, unknown among them, sum to the peak exactly"
@@ -49,3 +48,14 @@ def memory(document: Mapping[str, Any]) -> Section:
         facts(summary, ("allocated_peak_bytes", "rank", "activation_bytes", "activation_theory_bytes")),
         tuple(grids),
     )
+
+
+def _pairs(rows: Sequence[Row]) -> list[str]:
+    """Columns of the table of closed forms: each measured one and the form beside it, where some rank has a form."""
+    known = [c for c in dict.fromkeys(k for r in rows for k in r) if c.endswith("_theory_bytes") and any(r.get(c) is not None for r in rows)]
+    whole, without = "activation_theory_bytes", "activation_without_recompute_theory_bytes"
+    if all(r.get(without) == r.get(whole) for r in rows):
+        known = [c for c in known if c != without]
+    pairs = dict.fromkeys(c for form in sorted(known) for c in (form.replace("_theory", ""), form))
+    held = [c for c in pairs if any(c in r for r in rows)]
+    return ["rank", "in_flight_microbatches", *held] if held else []

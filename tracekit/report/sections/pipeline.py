@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit.report.parts import Section, facts, grid
-from tracekit.report.rows import mean_rows, metric, of_steps, steady_steps, table
+from tracekit.report.rows import Row, group, mean_rows, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.common import section
 
 FIRST = [
@@ -22,8 +22,19 @@ def pipeline(document: Mapping[str, Any]) -> Section:
     """The section of the metric ``pipeline``: the ratios side by side, then the bubble of each stage in parts."""
     summary = metric(document, "pipeline").get("summary") or {}
     once = {k: v for k, v in summary.items() if k not in PARTS and k not in ("emulated", "steps")}
-    rows = mean_rows(of_steps(table(document, "pipeline", "stages"), steady_steps(document)), ["rank", "stage"], PARTS)
-    rows.sort(key=lambda r: (r["stage"], r["rank"]))
-    stages = grid("Per stage, mean step: bubble = fill + steady wait + transfer + other collectives + launch gap + drain", rows, ["stage", "rank", *PARTS])
+    rows = per_rank(of_steps(table(document, "pipeline", "stages"), steady_steps(document)))
+    title = "Per rank, mean step: bubble = fill + steady wait + p2p transfer + exposed other collective + launch gap + drain"
+    stages = grid(title, rows, ["rank", "stages" if any("," in r["stages"] for r in rows) else "stage", *PARTS])
     obtained = "measured from the spans of the pipeline's actions, beside the closed form of the schedule (theory)"
     return section(document, "pipeline", obtained, ("measured",), facts(once, FIRST), (stages,))
+
+
+def per_rank(stages: list[Row]) -> list[dict[str, Any]]:
+    """One row per rank: the work of its stages added, the parts of the window, which all of its stages share, once."""
+    rows = mean_rows(stages, ["rank", "stage"], PARTS)
+    out = []
+    for (rank,), of in group(rows, ["rank"]).items():
+        numbers = sorted(r["stage"] for r in of)
+        names = {"stage": numbers[0], "stages": ", ".join(map(str, numbers))}
+        out.append({"rank": rank, **names, **{c: of[0][c] for c in PARTS}, "work_ns": total(r["work_ns"] for r in of)})
+    return sorted(out, key=lambda r: (r["stage"], r["rank"]))

@@ -13,20 +13,34 @@ FIRST = [
     "mode", "recompute_ns", "overhead_of_step_compute_ratio", "theory_overhead_of_step_compute_ratio", "overhead_of_backward_ratio",
     "reissued_collective_ns", "activation_saved_bytes",
 ]  # fmt: skip
-VALUES = ["forward_ns", "backward_ns", "recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio"]
+VALUES = ["forward_ns", "backward_ns", "recompute_ns"]
+RATIOS = ["overhead_of_step_compute_ratio", "overhead_of_backward_ratio"]
+#: What the summary holds twice, or under a longer name.
+LEFT_OUT = ("declared_mode", "activation_peak_bytes")
 
 
 def recompute(document: Mapping[str, Any]) -> Section:
     """The section of the metric ``recompute``: the overhead, and each rank's share."""
     steps = steady_steps(document)
     rows = mean_rows(of_steps(table(document, "recompute", "ranks"), steps), ["rank"], VALUES)
+    for row in rows:
+        row |= _ratios(row)
     layers = of_steps(table(document, "recompute", "layers"), steps)
     keys = [k for k in ("layer", "layer_index") if any(k in r for r in layers)]
     values = [k for k in ("forward_ns", "backward_ns", "recompute_ns", "forward_runs", "recompute_runs") if any(k in r for r in layers)]
     by_layer = sorted(mean_rows(layers, keys, values), key=lambda r: (r.get("layer_index") is None, r.get("layer_index") or 0))
     grids = (
-        grid("Per rank, mean step", rows, ["rank", *VALUES], limit=16),
+        grid("Per rank, mean step", rows, ["rank", *VALUES, *RATIOS], limit=16),
         grid("Per layer, mean over ranks and steps", by_layer, ["layer", *values]),
     )
-    summary = metric(document, "recompute").get("summary") or {}
+    whole = metric(document, "recompute").get("summary") or {}
+    summary = {k: v for k, v in whole.items() if k not in LEFT_OUT} | {"mode": whole.get("declared_mode") or whole.get("mode")}
     return section(document, "recompute", "measured: forward operators that ran again inside the backward", ("measured",), facts(summary, FIRST), grids)
+
+
+def _ratios(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """The two overheads of a mean step: ratios of its sums, as in the summary, and no means of ratios."""
+    forward, backward, again = (row.get(c) for c in VALUES)
+    if forward is None or backward is None or again is None:
+        return dict.fromkeys(RATIOS)
+    return {name: again / base if base else None for name, base in zip(RATIOS, (forward + backward, backward), strict=True)}

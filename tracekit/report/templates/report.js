@@ -30,6 +30,6 @@
         }
       });
     }, { rootMargin: "-80px 0px -70% 0px" });
-    document.querySelectorAll("section[id]").forEach(function (section) { seen.observe(section); });
+    document.querySelectorAll("header[id], section[id]").forEach(function (section) { seen.observe(section); });
   }
 })();

@@ -1,0 +1,130 @@
+"""What do the files beside a trace say? ``run.json``, the Flight Recorder's dump and the memory baseline, each checked once here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from tracekit.errors import InputError
+from tracekit.readers.bytes import read_bytes
+
+T = TypeVar("T")
+#: What fits the columns that these numbers end up in.
+_Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+#: No job is wider; a damaged number must not become a list of so many ranks.
+_Ranks = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+
+
+class _Model(msgspec.Struct):
+    layers: _Natural | None = None
+    hidden: _Natural | None = None
+    heads: _Natural | None = None
+    sequence: _Natural | None = None
+    vocabulary: _Natural | None = None
+    parameters: _Natural | None = None
+    dtype_bytes: _Natural | None = None
+    mlp_ratio: float | None = None
+    dropout: float | None = None
+
+
+class _Training(msgspec.Struct):
+    microbatch_size: _Natural | None = None
+    microbatches: _Natural | None = None
+    optimizer: str | None = None
+
+
+class _Pipeline(msgspec.Struct):
+    schedule: str | None = None
+    stages: _Natural | None = None
+    virtual: _Natural | None = None
+
+
+class _Run(msgspec.Struct):
+    """The parts of ``run.json`` that are computed with; everything may be absent, and what is not listed is only shown."""
+
+    world_size: _Ranks | None = None
+    mesh: dict[str, _Ranks] | None = None
+    model: _Model | None = None
+    training: _Training | None = None
+    pipeline: _Pipeline | None = None
+    recompute: str | None = None
+    emulate_compute_ns: _Natural | None = None
+    versions: dict[str, str | None] | None = None
+    host: str | None = None
+    device: str | None = None
+
+
+class _Entry(msgspec.Struct):
+    """One call of the Flight Recorder; older dumps lack some of it."""
+
+    time_created_ns: _Number | None = None
+    collective_seq_id: _Number | None = None
+    process_group: list[str | int | None] | None = None
+    profiling_name: str | None = None
+    is_p2p: bool | None = None
+
+
+class _FlightRecorder(msgspec.Struct):
+    entries: list[_Entry] = []
+
+
+class _Block(msgspec.Struct):
+    """One block of memory.json."""
+
+    addr: _Natural
+    bytes: _Natural
+    category: str | None = None
+    layer: str | None = None
+    device_type: _Number | None = None
+    device: _Number | None = None
+    time_ns: _Number | None = None
+
+
+class _Memory(msgspec.Struct):
+    blocks: list[_Block] = []
+    later: list[_Block] = []
+    seen: list[_Block] = []
+
+
+def run_json(path: Path) -> dict[str, Any]:
+    """The whole of a ``run.json``.
+
+    Raises:
+        InputError: it is no JSON object, or a part that is computed with has another type.
+    """
+    return _checked(path, _Run)
+
+
+def flight_recorder(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """The entries of a Flight Recorder dump (torch's ``_dump_fr_trace_json``), as they are written.
+
+    Raises:
+        InputError: as :func:`run_json`.
+    """
+    return tuple(_checked(path, _FlightRecorder).get("entries", ()))
+
+
+def memory(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """The blocks of a ``memory.json``, each with the list it stands in as ``when``: blocks, later or seen.
+
+    Raises:
+        InputError: as :func:`run_json`.
+    """
+    found = _checked(path, _Memory)
+    return tuple({**block, "when": when} for when in ("blocks", "later", "seen") for block in found.get(when, ()))
+
+
+def _checked(path: Path, shape: type[T]) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(read_bytes(path))
+        msgspec.convert(found, shape)
+    except msgspec.ValidationError as error:
+        raise InputError(f"not what it should hold ({error}); record the run again or remove the file", path) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not valid JSON ({error}); record the run again or remove the file", path) from error
+    return found
