@@ -99,3 +99,11 @@ def test_a_single_rank_has_no_communication_and_says_so() -> None:
     assert not result.available
     assert "no communication" in str(result.reason)
     assert "single rank" in str(result.reason)
+
+
+def test_a_bucket_over_several_layers_is_not_booked_on_its_first() -> None:
+    bucket = {"seq": 1, "at": (0, 100), "layer": "layers.0", "layer_last": "layers.3", "direction": "gradient", "nbytes": 900}
+    alone = {"seq": 2, "at": (200, 300), "layer": "layers.0", "direction": "gradient", "nbytes": 90}
+    table = METRIC.compute(build({(r, 0): facts(r, bucket, alone, world_size=2) for r in (0, 1)})).tables["by_layer"]
+    every = table[table["step"].isna()]
+    assert {last if isinstance(last, str) else None: n for last, n in zip(every["layer_last"], every["nbytes"], strict=True)} == {"layers.3": 900, None: 90}

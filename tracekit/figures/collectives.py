@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
+from tracekit.wording import span_of_layers
 
 LIMIT = 40
 _DIRECTIONS = ["forward", "backward", "recompute", "parameter", "gradient", "optimizer"]
@@ -61,6 +62,9 @@ def layer_costs(table: pd.DataFrame, steps: Collection[int] | None = None) -> tu
     index = chosen.layer_index.astype("Int64") if "layer_index" in chosen else pd.Series(pd.NA, index=chosen.index, dtype="Int64")
     own = chosen.layer.astype(object).where(chosen.layer.notna(), "no layer").astype(str)
     name = own.where(index.isna(), own.str.extract(r"^(.*?\d+)(?:\.|$)", expand=False).fillna(own))
+    if "layer_last" in chosen:
+        last = chosen.layer_last.astype(object)
+        name = name.where(last.isna(), [span_of_layers(one, to) for one, to in zip(own, last.where(last.notna(), None), strict=True)])
     direction = chosen.direction.astype(object).where(chosen.direction.notna(), "unknown").astype(str)
     rank = direction.map({d: i for i, d in enumerate(_DIRECTIONS)}).fillna(len(_DIRECTIONS)).astype(int)
     order = index.astype("float64").fillna(float("inf"))

@@ -49,7 +49,7 @@ def compute(job: Job) -> Result:
         "instances": instances[_INSTANCES].assign(group_ranks=_lists(instances["group_ranks"])),
         "by_rank": job.by_rank,
         "p2p": job.p2p.assign(group_ranks=_lists(job.p2p["group_ranks"])) if len(job.p2p) else job.p2p,
-        "by_layer": _add_up(instances, ["layer", "layer_index", "axis", "direction", "kind"]).sort_values(
+        "by_layer": _add_up(instances, ["layer", "layer_last", "layer_index", "axis", "direction", "kind"]).sort_values(
             ["step", "layer_index", "layer", "direction", "kind"], kind="stable", na_position="first", ignore_index=True
         ),
         "by_kind": _by_kind(instances),

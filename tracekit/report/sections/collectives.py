@@ -8,6 +8,7 @@ from typing import Any
 from tracekit.report.parts import Section, facts, grid
 from tracekit.report.rows import Row, group, steady_steps, table, total
 from tracekit.report.sections.common import section
+from tracekit.wording import span_of_layers
 
 #: What sums over ranks, over collectives, or neither; their names alone do not say.
 WORDS = {
@@ -54,7 +55,8 @@ def per_step(rows: list[Row] | tuple[Row, ...], steps: frozenset[int], keys: lis
 def collectives(document: Mapping[str, Any]) -> Section:
     """The section of the metric ``collectives``: by kind, then by layer and direction."""
     steps = steady_steps(document)
-    layers, per = per_step(tuple(table(document, "collectives", "by_layer")), steps, ["layer", "layer_index", "direction", "kind"])
+    by_layer = tuple({**r, "layer": span_of_layers(r.get("layer"), r.get("layer_last"))} for r in table(document, "collectives", "by_layer"))
+    layers, per = per_step(by_layer, steps, ["layer", "layer_index", "direction", "kind"])
     layers.sort(key=lambda r: (r.get("layer_index") is None, r.get("layer_index") or 0, r.get("layer") is None, str(r.get("layer")), str(r.get("direction"))))
     left_out = ""
     if len(layers) > 24:
