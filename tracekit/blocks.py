@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.columns import choose, named
+from tracekit.columns import choose, integers, named
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import GPIPE_RANGE, STEP, Direction, Kind, Phase, parse_actions, parse_module_span
 
@@ -107,12 +107,12 @@ class _Life:
         self.events = trace.events
         self.phase = _phase_codes(self.events["phase"])
         self.repeated = self.events["recompute"].to_numpy(bool)
-        self.parent = self.events["parent"].to_numpy(np.int64, na_value=-1)
+        self.parent = integers(self.events["parent"])
         # gloo executions inherit a phase from their launch but are no part of the thread's calls
         self.on_cpu = (self.events["device"].isna() & ~self.events["kind"].isin([Kind.COMMUNICATION, Kind.ASYNC_RANGE])).to_numpy()
         self.ends = self.events["ts"].to_numpy() + self.events["dur"].to_numpy()
         ts = samples["ts"].to_numpy(np.int64)
-        event = samples["event"].to_numpy(np.int64, na_value=-1)
+        event = integers(samples["event"])
         later = np.iinfo(np.int64).max
         self.made_at, self.made_in = ts[made], event[made]
         self.never = freed == len(samples)

@@ -191,10 +191,10 @@ def _digits(value: float) -> str:
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
-def span_of_layers(first: str | None, last: str | None) -> str | None:
+def span_of_layers(first: str | None, last: object) -> str | None:
     """The layers that one bucket of gradients holds, as one label.
 
     >>> span_of_layers("layers.0", "layers.3"), span_of_layers("head", None)
     ('layers.0 … layers.3', 'head')
     """
-    return first if first is None or last is None or first == last else f"{first} … {last}"
+    return first if first is None or not isinstance(last, str) or first == last else f"{first} … {last}"

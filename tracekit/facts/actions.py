@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
+from tracekit.columns import integers
 from tracekit.intervals import Union, clip, measure, subtract, total, union
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import GPIPE_RANGE, P2P, Axis, Phase, group_axis, parse_actions
@@ -136,7 +137,7 @@ def _source(trace: RankTrace) -> str:
 def _fresh(table: pd.DataFrame, computed: Union, exposed: Union) -> pd.DataFrame:
     """Add the columns that count what overlapped actions share once, with the action that started first."""
     start, end = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
-    step = table["step"].to_numpy(np.int64, na_value=-1)
+    step = integers(table["step"])
     reach = np.empty(len(table), np.int64)
     for number in np.unique(step):
         here = step == number

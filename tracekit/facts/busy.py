@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit import schema
-from tracekit.columns import Mask
+from tracekit.columns import Mask, integers
 from tracekit.intervals import intersect, merge, subtract, total
 from tracekit.trace import RankTrace
 from tracekit.windows import step_windows
@@ -23,7 +23,7 @@ def busy(trace: RankTrace) -> dict[str, pd.DataFrame]:
     """``busy``: one row per device and step, and one per device over the whole trace (``schema.BUSY``)."""
     windows = step_windows(trace)
     masks, device = work_masks(trace), device_of(trace)
-    step = trace.events["step"].to_numpy("int64", na_value=-1)
+    step = integers(trace.events["step"])
     rows = []
     for one in devices(trace):
         here = device == one

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
+from tracekit.columns import integers
 from tracekit.intervals import measure
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import FSDP_SPAN, GPIPE_RANGE, OPTIMIZER_SPAN, P2P, PIPELINE_COMM, Axis, Collective, Direction, Kind, Phase, group_axis
@@ -86,7 +87,7 @@ def _common(trace: RankTrace, rows: Rows, kind: npt.NDArray[np.object_]) -> pd.D
 def _starts(events: pd.DataFrame, rows: Rows, kind: npt.NDArray[np.object_]) -> Rows:
     """Start of each call. Gloo opens the range of a send only once the data is on its way: there the issuing call counts."""
     ts = events["ts"].to_numpy()
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)[rows]
+    launch = integers(events["launch"])[rows]
     gloo = events["device"].isna().to_numpy()[rows] & np.isin(kind, list(P2P)) & (launch >= 0)
     return np.where(gloo, np.minimum(ts[rows], ts[np.maximum(launch, 0)]), ts[rows])
 
@@ -105,8 +106,8 @@ def _above(events: pd.DataFrame, rows: Rows) -> _Above:
     """Climb from every call's launch to the root, all calls at once, and note what is met on the way."""
     issues = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["collective"].notna().to_numpy()
     sorts = [*(_matching(events, p) for p in (FSDP_SPAN, _ACCUMULATE, OPTIMIZER_SPAN, GPIPE_RANGE, PIPELINE_COMM)), issues]
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)[rows]
+    parent = integers(events["parent"])
+    launch = integers(events["launch"])[rows]
     found = [np.full(len(rows), -1, np.int64) for _ in sorts]
     at = np.where(launch >= 0, launch, parent[rows])
     while (at >= 0).any():
@@ -141,7 +142,7 @@ def _directions(events: pd.DataFrame, rows: Rows, kind: npt.NDArray[np.object_],
     optimizer = (phase == Phase.OPTIMIZER) | (above.optimizer >= 0)
     backward = phase == Phase.BACKWARD
     after = _between_backward_and_optimizer(events, rows)
-    nbytes = part["nbytes"].to_numpy(np.int64, na_value=-1)
+    nbytes = integers(part["nbytes"])
     scalar = (nbytes >= 0) & (nbytes <= SCALAR_BYTES)
     rules = [
         ((above.fsdp >= 0) & gathers, Direction.PARAMETER),
@@ -175,9 +176,9 @@ def _between_backward_and_optimizer(events: pd.DataFrame, rows: Rows) -> Mask:
     DTensor marks its redistributions as forward wherever they run: their phase says nothing here.
     """
     phase = events["phase"].astype(object).to_numpy()
-    step = events["step"].to_numpy(np.int64, na_value=-1)
+    step = integers(events["step"])
     ts = events["ts"].to_numpy()
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)[rows]
+    launch = integers(events["launch"])[rows]
     at = np.where(launch >= 0, ts[launch], ts[rows])
     host = events["kind"].isin([Kind.OPERATOR, Kind.RANGE]).to_numpy()
     backward = host & (phase == Phase.BACKWARD)
@@ -212,7 +213,7 @@ def _bucket_ends(events: pd.DataFrame, rows: Rows, accumulate: Rows) -> npt.NDAr
     calls_of = buckets[order][usable]
     earliest = layer[nodes[first[usable]]]
     own = layer[rows[calls_of]]
-    step = events["step"].to_numpy(np.int64, na_value=-1)
+    step = integers(events["step"])
     same_step = step[nodes[first[usable]]] == step[rows[calls_of]]
     differs = same_step & pd.notna(earliest) & pd.notna(own) & (earliest != own)
     out[calls_of[differs]] = earliest[differs]
@@ -249,11 +250,11 @@ def _batched_operations(events: pd.DataFrame, rows: Rows, kernels: Rows) -> tupl
     to the next coalesced launch.
     """
     nothing = np.empty(0, np.int64)
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)
+    launch = integers(events["launch"])
     kernels = kernels[launch[rows[kernels]] >= 0]
     if not len(kernels):
         return nothing, nothing
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    parent = integers(events["parent"])
     ops = np.flatnonzero(events["kind"].eq(Kind.OPERATOR).to_numpy() & events["collective"].isin([Collective.SEND, Collective.RECV]).to_numpy())
     inner = np.zeros(len(events), bool)
     inner[ops] = True
@@ -321,7 +322,7 @@ def _place(groups: pd.Series, peers: pd.Series, rank: int | None, wraps: bool) -
     With ``wraps`` the last rank is followed by the first, as virtual stages are.
     """
     out = np.zeros(len(groups), np.int64)
-    peer = peers.to_numpy(np.int64, na_value=-1)
+    peer = integers(peers)
     for text in groups.dropna().unique():
         ranks = [int(r) for r in str(text).split(",")]
         if rank not in ranks:

@@ -24,6 +24,7 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.blocks import CATEGORIES, blocks
+from tracekit.columns import integers
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import LAYER_INDEX, layer_index
 from tracekit.windows import step_windows
@@ -243,7 +244,7 @@ def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Se
     row = np.searchsorted(steps["start_ns"].to_numpy(), ts, "right") - 1
     inside = (row >= 0) & (ts < steps["end_ns"].to_numpy()[np.maximum(row, 0)]) if len(steps) else np.zeros(len(ts), bool)
     number = np.where(inside, steps["step"].to_numpy()[np.maximum(row, 0)], 0) if len(steps) else np.zeros(len(ts), np.int64)
-    event = samples["event"].to_numpy(np.int64, na_value=-1)[keep]
+    event = integers(samples["event"])[keep]
     phase = trace.events["phase"].astype(object).reindex(event).to_numpy()
     frame = pd.DataFrame(
         {

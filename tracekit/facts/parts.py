@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
-from tracekit.columns import Mask
+from tracekit.columns import Mask, integers
 from tracekit.intervals import Union, intersect, measure, merge, subtract, total, union
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import P2P, Phase
@@ -28,7 +28,7 @@ _PIECES = 16
 def parts(trace: RankTrace) -> dict[str, pd.DataFrame]:
     """Tables ``compute_parts`` and ``exposed``, per device and step; step null where the trace has no steps."""
     masks, device = work_masks(trace), device_of(trace)
-    step = trace.events["step"].to_numpy(np.int64, na_value=-1)
+    step = integers(trace.events["step"])
     numbers = sorted(int(n) for n in trace.events["step"].dropna().unique())
     choices: list[int | None] = list(numbers) if numbers else [None]
     compute, exposed = [], []

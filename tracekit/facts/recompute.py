@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
+from tracekit.columns import integers
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import LAYER_INDEX, Direction, Kind, Phase, layer_index, parse_module_span
 from tracekit.work import work_masks
@@ -83,7 +84,7 @@ def _sums(trace: RankTrace, layer: Objects) -> pd.DataFrame:
 def _again(trace: RankTrace) -> pd.DataFrame:
     """Repeated operators: row, step, and the outermost node that holds them: a checkpoint repeats its forward inside one node."""
     events = trace.events
-    node = _topmost(events, events["parent"].to_numpy(np.int64, na_value=-1))
+    node = _topmost(events, integers(events["parent"]))
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["recompute"].to_numpy(bool) & (node >= 0)
     found: pd.DataFrame = pd.DataFrame({"row": np.arange(len(events)), "step": events["step"], "node": node})[operator]
     return found
@@ -99,7 +100,7 @@ def _products(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     """Products with weights in forward and in repeated forwards, per step and layer."""
     events = trace.events
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    parent = integers(events["parent"])
     named = operator & events["name"].isin(_PRODUCTS).to_numpy()
     # a product handed to a dispatch mode runs inside it, or does not run: its result was kept
     handed = np.zeros(len(events), bool)
@@ -120,7 +121,7 @@ def _products(trace: RankTrace, layer: Objects) -> pd.DataFrame:
 def _runs(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     """How often each layer's forward ran and was repeated, per step; forward_runs is null where no range or frame tells."""
     events = trace.events
-    node = _topmost(events, events["parent"].to_numpy(np.int64, na_value=-1))
+    node = _topmost(events, integers(events["parent"]))
     again = _again(trace)
     again = again.assign(layer=layer[again["row"]])[["step", "layer", "node"]].drop_duplicates()
     again = again[again["layer"].notna()].groupby(["step", "layer"], dropna=False).size().rename("recompute_runs").reset_index()

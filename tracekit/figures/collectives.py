@@ -63,8 +63,8 @@ def layer_costs(table: pd.DataFrame, steps: Collection[int] | None = None) -> tu
     own = chosen.layer.astype(object).where(chosen.layer.notna(), "no layer").astype(str)
     name = own.where(index.isna(), own.str.extract(r"^(.*?\d+)(?:\.|$)", expand=False).fillna(own))
     if "layer_last" in chosen:
-        last = chosen.layer_last.astype(object)
-        name = name.where(last.isna(), [span_of_layers(one, to) for one, to in zip(own, last.where(last.notna(), None), strict=True)])
+        spans = pd.Series([span_of_layers(one, to) for one, to in zip(own, chosen.layer_last, strict=True)], index=chosen.index)
+        name = name.where(chosen.layer_last.isna(), spans)
     direction = chosen.direction.astype(object).where(chosen.direction.notna(), "unknown").astype(str)
     rank = direction.map({d: i for i, d in enumerate(_DIRECTIONS)}).fillna(len(_DIRECTIONS)).astype(int)
     order = index.astype("float64").fillna(float("inf"))

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.columns import integers
 from tracekit.job.topology import axis_column, compact, ranks_in
 from tracekit.vocabulary import Collective, Severity
 
@@ -84,8 +85,8 @@ def _keys(calls: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, int]:
     """Number of each call's collective (dense from 0), how it was found, and how many calls could not be matched."""
     group = pd.factorize(calls["group_ranks"])[0]
     name = pd.factorize(calls["group"])[0]
-    seq = calls["seq"].to_numpy(np.int64, na_value=-1)
-    step = calls["step"].to_numpy(np.int64, na_value=-1)
+    seq = integers(calls["seq"])
+    step = integers(calls["step"])
     how = np.where(group < 0, "none", np.where(calls["inferred"].to_numpy(bool), "ends", np.where(seq >= 0, "sequence", "order"))).astype(object)
     by_seq, by_order = how == "sequence", (how == "order") | (how == "ends")
     frame = pd.DataFrame({"capture": calls["capture"].to_numpy(), "group": group, "name": name})
@@ -142,7 +143,7 @@ def _sizes(rows: pd.DataFrame) -> np.ndarray:
     """Ranks in each call's group; -1 where unknown."""
     codes, lists = pd.factorize(rows["group_ranks"])
     listed = np.array([*(ranks_in(r) for r in lists), -1], np.int64)[codes]
-    return np.where(listed > 0, listed, rows["group_size"].to_numpy(np.int64, na_value=-1))
+    return np.where(listed > 0, listed, integers(rows["group_size"]))
 
 
 def _skewed_groups(rows: pd.DataFrame, spread: np.ndarray, usable: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import integers
 from tracekit.job.base import Job
 from tracekit.vocabulary import Axis, Direction
 
@@ -173,7 +174,7 @@ def _transfers(rows: pd.DataFrame, producer: Ints, needs: Mask, source: Ints, st
         which = None if here is None else _assign(rows.iloc[mine], here)
         if here is None or which is None:
             continue
-        times = [here[c].to_numpy(np.int64, na_value=-1)[which] for c in ("send_start_ns", "recv_start_ns", "recv_end_ns")]
+        times = [integers(here[c])[which] for c in ("send_start_ns", "recv_start_ns", "recv_end_ns")]
         known = np.minimum.reduce(times) >= 0
         begin = np.maximum(times[0], times[1])
         start[mine] = np.where(known, begin, -1)

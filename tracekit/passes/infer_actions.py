@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import integers
 from tracekit.passes.link import inherit
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import P2P, Axis, Collective, Kind, Phase, group_axis, parse_actions
@@ -46,9 +47,9 @@ def _from_order(trace: RankTrace, calls: Ints, position: int, size: int) -> Rank
     """The trace with actions read off the order of exchanges and compute, step by step."""
     events = trace.events
     action = events["action"].astype(object).to_numpy(copy=True)
-    microbatch = events["microbatch"].to_numpy(np.int64, na_value=-1)
+    microbatch = integers(events["microbatch"])
     at = _launched(events)
-    step = events["step"].to_numpy(np.int64, na_value=-1)
+    step = integers(events["step"])
     work, backward = _training_work(trace)
     sequence = np.where(backward, _sequence(events, of_nodes=True), _sequence(events, of_nodes=False))
     for number in np.unique(step[calls]):
@@ -101,7 +102,7 @@ def _exchanges(trace: RankTrace) -> Ints:
     axis = {str(c): group_axis(str(c)) for c in events["group_desc"].cat.categories}
     elsewhere = events["group_desc"].isin([desc for desc, name in axis.items() if name not in (None, Axis.PP)]).to_numpy()
     calls = p2p & ~elsewhere & events["kind"].eq(Kind.OPERATOR).to_numpy()
-    parent = events["parent"].to_numpy(np.int64, na_value=-1)
+    parent = integers(events["parent"])
     calls &= ~np.where(parent >= 0, calls[parent], False)
     if calls.any():
         return np.flatnonzero(calls)
@@ -132,7 +133,7 @@ def _place(trace: RankTrace, calls: Ints) -> tuple[int, int] | None:
 def _launched(events: pd.DataFrame) -> Ints:
     """When each event was launched: the start of its launching call, or its own."""
     ts = events["ts"].to_numpy(np.int64)
-    launch = events["launch"].to_numpy(np.int64, na_value=-1)
+    launch = integers(events["launch"])
     return np.where(launch >= 0, ts[launch], ts)
 
 
@@ -154,10 +155,10 @@ def _training_work(trace: RankTrace) -> tuple[Mask, Mask]:
 
 def _sequence(events: pd.DataFrame, of_nodes: bool) -> Ints:
     """Sequence number of the autograd node (else: of the recorded forward operator) that each event runs in; -1 for none."""
-    sequence, launch = (events[c].to_numpy(np.int64, na_value=-1) for c in ("sequence", "launch"))
+    sequence, launch = (integers(events[c]) for c in ("sequence", "launch"))
     is_node = events["fwd_thread"].to_numpy(np.int64, na_value=0) >= 1
     own = (sequence >= 0) & events["kind"].eq(Kind.OPERATOR).to_numpy() & (is_node if of_nodes else ~is_node)
-    holder = inherit(events["parent"].to_numpy(np.int64, na_value=-1), own)
+    holder = inherit(integers(events["parent"]), own)
     holder = np.where(launch >= 0, holder[np.maximum(launch, 0)], holder)
     return np.where(holder >= 0, sequence[np.maximum(holder, 0)], -1)
 
