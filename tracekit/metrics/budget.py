@@ -127,9 +127,11 @@ def _notes(job: Job, rows: pd.DataFrame) -> tuple[str, ...]:
             "missing, calls could not be matched, or (gloo) an operation counts as over only when somebody waits for it."
         )
     if len(job.p2p):
-        notes.append("On a GPU the pipeline bubble is mostly comm_wait of axis pp, for a waiting receive spins; on a CPU run some of it is idle.")
+        on_gpu = job.table("busy")["device_type"].eq("gpu").any()
+        spins = "a receive that waits spins on the GPU" if on_gpu else "a receive that waits counts as communication, the rest of the bubble as idle"
+        notes.append(f"The pipeline bubble is no part of its own here: {spins}. The pipeline metric measures it.")
     if job.emulated:
-        notes.append("Compute was emulated: emulated_ns says how much of a part was slept.")
+        notes.append("Compute was emulated: forward and backward were slept, not computed.")
     return tuple(notes)
 
 

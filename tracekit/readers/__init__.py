@@ -46,8 +46,8 @@ def read(path: Path) -> RankTrace:
 def _looks_like(start: bytes) -> str:
     if not start:
         return "nothing (the file is empty)"
-    text = start.decode("utf-8", "replace")
-    return repr(text[:24]) if text.isprintable() else f"bytes {start[:8].hex(' ')}"
+    text = " ".join(start.decode("utf-8", "replace").split())
+    return repr(text[:24]) if text.isprintable() and "\ufffd" not in text else f"bytes {start[:8].hex(' ')}"
 
 
 __all__ = ["READERS", "Reader", "read", "read_bytes", "reader_of"]
