@@ -31,7 +31,7 @@ WORDS = {
     "layer_from_module_ratio": "layer from module frame",
     "layer_from_sequence_ratio": "layer from sequence number",
     "layer_from_inferred_ratio": "layer inferred",
-    "tp_layer_wire_bytes": "of these, tp collectives inside layers",
+    "tp_layer_wire_bytes": "bytes sent per rank (ring), tp inside layers",
 }
 VALUES = ["count", "nbytes", "wait_ns", "transfer_ns", "exposed_ns"]
 
