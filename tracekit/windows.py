@@ -15,7 +15,7 @@ from tracekit.trace import RankTrace
 from tracekit.vocabulary import STEP, Kind
 from tracekit.work import work_masks
 
-#: The first recorded step is warm-up when it is longer than this many medians of the others (DESIGN: warm-up).
+#: The first recorded step is warm-up when it is longer than this many medians of the others.
 WARMUP_FACTOR = 1.1
 
 

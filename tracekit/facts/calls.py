@@ -1,7 +1,7 @@
 """Which collectives, sends and receives did this rank run, what were they for, and how much of each was exposed?
 
 One row per execution: a NCCL kernel, or a ``gloo:*`` execution on a CPU run. *Exposed* is the part of the call in which
-this rank's device computed nothing (DESIGN: comm minus overlap). The purpose (*direction*) is read from where the call
+this rank's device computed nothing (communication minus overlap). The purpose (*direction*) is read from where the call
 was issued: an FSDP range, the optimizer, an AccumulateGrad node, a repeated forward, else forward or backward.
 """
 
