@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tests.builders import kernel, launch, span, write
-from tracekit.errors import InputError
+from tracekit.errors import InputError, UsageError
 from tracekit.ingest import find, ingest
 
 STEP = [span("ProfilerStep#1", 0, 20), launch(1, 2, 1), kernel("gemm", 3, 9, 1)]
@@ -68,3 +68,18 @@ def test_workers_change_nothing_and_progress_reaches_the_end(tmp_path: Path) -> 
     for key, facts in alone.items():
         for name, table in facts.tables.items():
             pd.testing.assert_frame_equal(table, pooled[key][name])
+
+
+def test_several_runs_at_once_are_refused_and_named(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        write(tmp_path / name / "rank00000" / "capture000" / "trace.json", STEP)
+        (tmp_path / name / "run.json").write_text('{"schema": "tracekit.run/1"}')
+    with pytest.raises(UsageError, match=r"traces of 2 runs \(.*first, .*second\); analyse one at a time"):
+        find([tmp_path])
+
+
+def test_jobs_of_different_size_are_not_mixed(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", STEP, rank=0, world=2)
+    write(tmp_path / "b.json", STEP, rank=1, world=4)
+    with pytest.raises(InputError, match=r"a\.json: records a job of 2 ranks, and .*b\.json one of 4"):
+        ingest([tmp_path])

@@ -74,8 +74,9 @@ def find(paths: Sequence[str | Path]) -> list[Source]:
 
     Raises:
         InputError: a path does not exist, or a folder holds no trace.
+        UsageError: the traces belong to several runs.
     """
-    found: dict[Path, Source] = {}
+    found: dict[Path, Path] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise InputError("no such file or folder; check the path", path)
@@ -84,8 +85,13 @@ def find(paths: Sequence[str | Path]) -> list[Source]:
         if not traces:
             raise InputError("holds no trace; give a folder with torch.profiler traces (.json, .json.gz) or a run directory of tracekit run", path)
         for trace in traces:
-            found.setdefault(trace.resolve(), _source(trace))
-    return list(found.values())
+            found.setdefault(trace.resolve(), trace)
+    run_of = {real: next((p for up in list(real.parents)[:4] if (p := up / "run.json").is_file()), None) for real in found}
+    runs = {path: beside.run_json(path) for path in dict.fromkeys(run_of.values()) if path is not None}
+    if len(runs) > 1:
+        names = ", ".join(str(path.parent) for path in list(runs)[:3])
+        raise UsageError(f"these are traces of {len(runs)} runs ({names}{', …' if len(runs) > 3 else ''}); analyse one at a time")
+    return [_source(trace, runs[run] if (run := run_of[real]) else {}) for real, trace in found.items()]
 
 
 def boil(source: Source) -> RankFacts:
@@ -144,8 +150,12 @@ def _keyed(facts: list[RankFacts]) -> dict[tuple[int, int], RankFacts]:
     """Facts by (rank, capture): captures numbered in order of time within each rank.
 
     Raises:
-        InputError: two files claim the same rank and overlap in time, or several files name no rank.
+        InputError: two files claim the same rank and overlap in time, several files name no rank, or jobs are mixed.
     """
+    sizes = {f.meta.world_size: f.meta.files[0] for f in facts if f.meta.world_size}
+    if len(sizes) > 1:
+        (size, path), (other, beyond) = list(sizes.items())[:2]
+        raise InputError(f"records a job of {size} ranks, and {beyond} one of {other}; analyse one job at a time", path)
     nameless = [f for f in facts if f.meta.rank is None]
     if nameless and len(facts) > 1:
         raise InputError(f"no rank in the file or its name, among {len(facts)} files; rename it like rank3.json", nameless[0].meta.files[0])
@@ -170,10 +180,9 @@ def _end(facts: RankFacts) -> int:
     return int(facts["extent"]["end_ns"].iloc[0])
 
 
-def _source(trace: Path) -> Source:
+def _source(trace: Path, run: Mapping[str, Any]) -> Source:
     found = {name: p for name in ("flight_recorder.json", "memory.json") if (p := trace.parent / name).is_file()}
-    run = next((p for up in list(trace.resolve().parents)[:4] if (p := up / "run.json").is_file()), None)
-    return Source(trace, found.get("flight_recorder.json"), found.get("memory.json"), beside.run_json(run) if run else {})
+    return Source(trace, found.get("flight_recorder.json"), found.get("memory.json"), run)
 
 
 def _may_be_trace(path: Path) -> bool:

@@ -16,7 +16,7 @@ WORDS = {
     "calls": "calls, all ranks",
     "p2p": "sends",
     "nbytes": "bytes, all collectives",
-    "wire_bytes": "bytes sent per rank (ring), all collectives",
+    "wire_bytes": "ring bytes one member sends, summed over collectives",
     "transfer_total_ns": "transfer, all collectives",
     "wait_total_ns": "waiting, all ranks",
     "exposed_total_ns": "exposed, all ranks",
@@ -31,7 +31,7 @@ WORDS = {
     "layer_from_module_ratio": "layer from module frame",
     "layer_from_sequence_ratio": "layer from sequence number",
     "layer_from_inferred_ratio": "layer inferred",
-    "tp_layer_wire_bytes": "bytes sent per rank (ring), tp inside layers",
+    "tp_layer_wire_bytes": "ring bytes one member sends, tp inside layers",
 }
 VALUES = ["count", "nbytes", "wait_ns", "transfer_ns", "exposed_ns"]
 
