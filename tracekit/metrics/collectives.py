@@ -241,7 +241,8 @@ METRIC = Metric(
         "transfer_r = end_r - latest start, so duration = wait + transfer exactly; an instance's transfer is the median over its ranks. Missing ranks: "
         "the wait is a lower bound, the transfer unknown. algbw = nbytes / transfer, busbw = algbw x 2(n-1)/n for all-reduce, (n-1)/n for all-gather and "
         "reduce-scatter (total size) and all-to-all (one send buffer); 1 GB = 1e9 bytes (NVIDIA nccl-tests, PERFORMANCE.md). wire_bytes = what each "
-        "member sends in a ring; over several collectives it adds one member of each. exposed = part not under this rank's compute. Layer: FSDP range, recorder range, nn.Module frame, Sequence number of the forward "
+        "member sends in a ring; over several collectives it adds one member of each. "
+        "exposed = part not under this rank's compute. Layer: FSDP range, recorder range, nn.Module frame, Sequence number of the forward "
         "operator, else inferred; layer_source says which. Sends pair with receives by order between two ranks."
     ),
     compute=compute,
