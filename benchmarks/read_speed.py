@@ -72,7 +72,7 @@ def measure(source: Path, times: int, repeat: int) -> dict[str, Any]:
             took["decode"].append(duration)
             count = len(decoded["traceEvents"])
             del decoded
-            duration, trace = timed(lambda: readers.read(path))
+            duration, (trace,) = timed(lambda: readers.read(path))
             took["read"].append(duration)
             trace = replace(trace, meta=replace(trace.meta, rank=0))
             duration, trace = timed(lambda trace=trace: run_passes(trace))

@@ -78,7 +78,7 @@ def document(events: list[dict[str, Any]], rank: int | None = 0, world: int = 1,
 
 def read(events: list[dict[str, Any]], **top: Any) -> RankTrace:
     """The trace as the reader gives it."""
-    return kineto.read(json.dumps(document(events, **top)).encode(), Path("rank0.json"))
+    return kineto.read(json.dumps(document(events, **top)).encode(), Path("rank0.json"))[0]
 
 
 def passed(events: list[dict[str, Any]], **top: Any) -> RankTrace:

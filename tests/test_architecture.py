@@ -38,7 +38,8 @@ def test_every_pass_file_is_in_the_tuple() -> None:
 
 
 def test_every_reader_file_is_in_the_tuple() -> None:
-    assert files_of(readers) - {"bytes"} == {r.read.__module__.rsplit(".", 1)[1] for r in readers.READERS}
+    formats = {name for name in files_of(readers) if hasattr(importlib.import_module(f"tracekit.readers.{name}"), "sniff")}
+    assert formats == {r.read.__module__.rsplit(".", 1)[1] for r in readers.READERS}
 
 
 def test_every_table_of_the_facts_explains_its_columns() -> None:

@@ -101,7 +101,7 @@ def boil(source: Source) -> RankFacts:
 
 def _joined(source: Source) -> RankTrace:
     """The rank's trace with what its other files say."""
-    trace = readers.read(source.trace)
+    (trace,) = readers.read(source.trace)
     meta = trace.meta
     meta = replace(meta, rank=_rank_in_name(source.trace) if meta.rank is None else meta.rank, capture=_capture(source.trace), run=source.run)
     files = [source.trace]

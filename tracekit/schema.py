@@ -256,6 +256,71 @@ EXPOSED: Table = {
     "group_ranks": Column("object", "'0,1,2,3', or null"),
 }
 
+#: One row per communication call that a log or dump states (Flight Recorder, NCCL's log or profiler, an execution trace): no slice of a timeline.
+RECORDS: Table = {
+    "source": Column("object", "what states it: flight_recorder, nccl_log, nccl_profiler, nccl_inspector or execution_trace"),
+    "kind": Column("object", "vocabulary.Collective (send and recv among them)"),
+    "name": Column("object", "the call as it is written, e.g. nccl:all_reduce"),
+    "group": Column("object", "process group or communicator, as the source names it"),
+    "group_desc": Column("object", "its description, or null"),
+    "group_ranks": Column("object", "'0,1,2,3', or null"),
+    "group_size": Column("Int64", "ranks in the group"),
+    "seq": Column("Int64", "collective sequence number in the group (opCount of NCCL's log); for sends and receives their own numbering"),
+    "peer": Column("Int64", "global rank at the other end of a send or receive"),
+    "nbytes": Column("Int64", "nccl-tests' size where the group's size is known; what the rank puts in otherwise"),
+    "dtype": Column("object", "element type as written"),
+    "algorithm": Column("object", "Ring, Tree, NVLS, ..., or null"),
+    "protocol": Column("object", "LL, LL128 or Simple, or null"),
+    "state": Column("object", "scheduled, started or completed, or null"),
+    "created_ns": Column("Int64", "when the call was made, ns"),
+    "start_ns": Column("Int64", "start of its execution, ns"),
+    "end_ns": Column("Int64", "end of its execution, ns"),
+    "duration_ns": Column("Int64", "its duration, where the source states one"),
+    "algbw_gbps": Column("Float64", "algorithm bandwidth as the source states it, 1e9 bytes/s"),
+    "busbw_gbps": Column("Float64", "bus bandwidth as the source states it, 1e9 bytes/s"),
+}
+
+#: How far each process group had come on this rank when a Flight Recorder was dumped.
+GROUP_STATUS: Table = {
+    "group": Column("object", "process group name"),
+    "group_desc": Column("object", "its description, or null"),
+    "group_ranks": Column("object", "'0,1,2,3', or null"),
+    "last_enqueued": Column("Int64", "sequence number of the last call that was enqueued"),
+    "last_started": Column("Int64", "of the last call that began to run"),
+    "last_completed": Column("Int64", "of the last call that ended"),
+}
+
+#: Rows that nccl-tests printed.
+BENCHMARKS: Table = {
+    "test": Column("object", "which collective, vocabulary.Collective, or null where the log does not tell"),
+    "nbytes": Column("int64", "size column, bytes"),
+    "count": Column("Int64", "elements"),
+    "dtype": Column("object", "element type"),
+    "redop": Column("object", "reduction, or null"),
+    "ranks": Column("Int64", "ranks that took part, or null"),
+    "in_place": Column("bool", "the in-place half of the row"),
+    "duration_ns": Column("int64", "time column"),
+    "algbw_gbps": Column("Float64", "algorithm bandwidth as printed, 1e9 bytes/s"),
+    "busbw_gbps": Column("Float64", "bus bandwidth as printed, 1e9 bytes/s"),
+    "errors": Column("Int64", "wrong results; null where the check was off or not applicable"),
+}
+
+#: Operators of an execution trace (no times), by name.
+OPERATORS: Table = {
+    "name": Column("object", "operator"),
+    "count": Column("int64", "how often it ran"),
+    "input_bytes": Column("Int64", "bytes of its tensor inputs, all runs together; null where a size or type is unknown"),
+    "output_bytes": Column("Int64", "bytes of its tensor outputs"),
+}
+
+#: Tables that a file may state outright; a rank's facts hold them as they are.
+STATED: dict[str, Table] = {
+    "records": RECORDS,
+    "group_status": GROUP_STATUS,
+    "benchmarks": BENCHMARKS,
+    "operators": OPERATORS,
+}
+
 #: Every table of a rank's facts, by name.
 FACTS: dict[str, Table] = {
     "findings": FINDINGS,
@@ -272,6 +337,7 @@ FACTS: dict[str, Table] = {
     "recompute": RECOMPUTE,
     "compute_parts": COMPUTE_PARTS,
     "exposed": EXPOSED,
+    **STATED,
 }
 
 

@@ -19,7 +19,8 @@ class RankMeta:
         rank: global rank.
         capture: number of the profiler cycle (one rank may have several).
         files: the files that were read.
-        device_type: ``cpu`` or ``gpu``: where the work ran.
+        formats: the formats they were in, as in ``readers.READERS``.
+        device_type: ``cpu`` or ``gpu``: where the work ran; None where no slice was recorded (a Flight Recorder dump alone).
         groups: process groups of the trace, name -> {"desc": str, "ranks": tuple of global ranks}.
         threads: thread code -> name of the thread, with pid and tid.
         run: the run directory's ``run.json``, or {}.
@@ -32,9 +33,10 @@ class RankMeta:
     world_size: int | None = None
     backend: str | None = None
     host: str | None = None
-    device_type: str = "cpu"
+    device_type: str | None = None
     device_names: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     threads: Mapping[int, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -55,12 +57,14 @@ class RankTrace:
         samples: rows of ``schema.SAMPLES``.
         meta: what the files say of themselves.
         findings: rows of ``schema.FINDINGS`` as dicts, in the order they were met.
+        stated: small tables that a file states outright instead of as events, by their names in ``schema.STATED``.
     """
 
-    events: pd.DataFrame
-    samples: pd.DataFrame
-    meta: RankMeta
+    events: pd.DataFrame = field(default_factory=lambda: schema.empty(schema.EVENTS))
+    samples: pd.DataFrame = field(default_factory=lambda: schema.empty(schema.SAMPLES))
+    meta: RankMeta = field(default_factory=RankMeta)
     findings: tuple[Mapping[str, Any], ...] = ()
+    stated: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def with_events(self, **columns: Any) -> RankTrace:
         """The same trace with some event columns replaced."""

@@ -15,11 +15,12 @@ from tracekit.facts.findings import findings
 from tracekit.facts.memory import memory
 from tracekit.facts.parts import parts
 from tracekit.facts.recompute import recompute
+from tracekit.facts.stated import stated
 from tracekit.facts.steps import steps
 from tracekit.trace import RankFacts, RankTrace
 
 #: Each gives one table or a few, by their names in ``schema.FACTS``; none reads another's.
-FACTS: tuple[Callable[[RankTrace], dict[str, pd.DataFrame]], ...] = (findings, extent, steps, busy, calls, actions, memory, recompute, parts)
+FACTS: tuple[Callable[[RankTrace], dict[str, pd.DataFrame]], ...] = (findings, extent, steps, busy, calls, actions, memory, recompute, parts, stated)
 
 
 def boil_down(trace: RankTrace) -> RankFacts:

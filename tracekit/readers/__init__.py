@@ -7,17 +7,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tracekit.errors import InputError
+from tracekit.reading import DEFAULT, Reading
 from tracekit.readers import kineto
 from tracekit.readers.bytes import head, read_bytes
 from tracekit.trace import RankTrace
 
 
 class Reader(NamedTuple):
-    """One format: its name, how it is recognised by content, and how it is read."""
+    """One format.
+
+    Attributes:
+        name: what it is called in messages and in ``RankMeta.formats``.
+        sniff: whether the first bytes (decompressed, up to 64 KiB) are of this format.
+        read: content, path (for messages) and caps -> the ranks it holds, one RankTrace each.
+        beside: whether it belongs beside a rank's timeline (joined with it where there is one) instead of being one.
+    """
 
     name: str
     sniff: Callable[[bytes], bool]
-    read: Callable[[bytes, Path], RankTrace]
+    read: Callable[[bytes, Path, Reading], tuple[RankTrace, ...]]
+    beside: bool = False
 
 
 #: In the order in which they are tried.
@@ -30,8 +39,8 @@ def reader_of(path: Path) -> Reader | None:
     return next((r for r in READERS if r.sniff(start)), None)
 
 
-def read(path: Path) -> RankTrace:
-    """Read one trace file.
+def read(path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace, ...]:
+    """Read one trace file: the ranks it holds.
 
     Raises:
         InputError: it is no trace that is known here, or it is cut or damaged.
@@ -40,7 +49,7 @@ def read(path: Path) -> RankTrace:
     if reader is None:
         read_bytes(path)  # a damaged compressed file says so itself
         raise InputError(f"not a trace I know: it begins with {_looks_like(head(path, 32))}; give a torch.profiler JSON (.json or .json.gz)", path)
-    return reader.read(read_bytes(path), path)
+    return reader.read(read_bytes(path), path, reading)
 
 
 def _looks_like(start: bytes) -> str:

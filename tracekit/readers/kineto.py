@@ -19,6 +19,7 @@ import pandas as pd
 from tracekit import schema
 from tracekit.errors import InputError
 from tracekit.numbers import LATEST, below, in_range, integer, nanoseconds, natural, numbers
+from tracekit.reading import DEFAULT, Reading
 from tracekit.trace import RankMeta, RankTrace
 from tracekit.vocabulary import Kind
 
@@ -115,12 +116,13 @@ def sniff(head: bytes) -> bool:
     return start.startswith(b"{") and (b'"traceEvents"' in head or b'"schemaVersion"' in head or b'"deviceProperties"' in head)
 
 
-def read(data: bytes, path: Path) -> RankTrace:
+def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace, ...]:
     """Decode one rank's trace.
 
     Args:
         data: the decompressed file.
         path: where it came from, for messages.
+        reading: caps, and whether to salvage.
 
     Raises:
         InputError: the text is cut or malformed (with the byte), or holds no events.
@@ -146,7 +148,7 @@ def read(data: bytes, path: Path) -> RankTrace:
     if len(samples) < len(instants):
         says = f"{len(instants) - len(samples)} memory events lack an address or a total (old traces do): no lifetimes can be told from them"
         trace = trace.with_finding("memory_events_incomplete", "info", says, file=str(path), count=len(instants) - len(samples))
-    return trace
+    return (trace,)
 
 
 def _decode(data: bytes, path: Path) -> _File:
