@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,27 @@ from tracekit.ingest import Progress, ingest
 from tracekit.job.assemble import build
 from tracekit.job.base import Job
 from tracekit.metrics import METRICS, Metric, Result
+from tracekit.reading import DEFAULT, Reading
 from tracekit.schema import REPORT_SCHEMA
 from tracekit.vocabulary import Severity
 
 
-def analyze(paths: str | Path | Sequence[str | Path], *, workers: int | None = None, progress: Progress | None = None) -> Analysis:
+def analyze(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    reading: Reading = DEFAULT,
+    capture: int | None = None,
+) -> Analysis:
     """Analyse the traces of one job.
 
     Args:
-        paths: a run directory, trace files, or folders that hold them; all of one job.
+        paths: a run directory, trace files, archives, or folders that hold them; all of one job.
         workers: processes to read with; None picks by the size of the input.
         progress: called as ``progress(done, total, what)`` after each rank.
+        reading: caps against hostile files, and whether to salvage damaged ones.
+        capture: use only the captures (profiler cycles) of this number; None: all.
 
     Returns:
         The analysis; metrics are computed when they are first asked for.
@@ -39,7 +49,9 @@ def analyze(paths: str | Path | Sequence[str | Path], *, workers: int | None = N
         >>> report["metrics"]["collectives"]["summary"]  # doctest: +SKIP
     """
     listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    return Analysis(build(ingest(listed, workers=workers, progress=progress)))
+    ingested = ingest(listed, workers=workers, progress=progress, reading=reading, capture=capture)
+    job = build(ingested.ranks)
+    return Analysis(replace(job, findings=(*ingested.findings, *job.findings)))
 
 
 @dataclass(frozen=True)

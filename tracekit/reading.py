@@ -22,6 +22,7 @@ class Reading:
         max_seconds: longest time for one file; None: as long as it takes.
         max_memory: most memory, in bytes, of the process that reads; None: no cap of its own. With a cap every file is read in a child process.
         salvage: recover the whole records around damage instead of refusing; the result is marked partial.
+        keep_going: a file that is refused becomes an error among the findings, and the others are read.
     """
 
     max_bytes: int = 8 << 30
@@ -31,6 +32,7 @@ class Reading:
     max_seconds: float | None = None
     max_memory: int | None = None
     salvage: bool = False
+    keep_going: bool = False
 
     def started(self) -> Deadline:
         """The clock of one file, started now."""
