@@ -11,8 +11,7 @@ from typing import Any
 
 from tracekit import Analysis, analyze
 
-#: What the present metrics answer; clocks and stragglers have none yet.
-AREAS = ("steps", "breakdown", "collectives", "layers", "p2p", "pipeline", "memory", "recompute")
+AREAS = ("steps", "breakdown", "collectives", "layers", "p2p", "pipeline", "memory", "recompute", "straggler", "clock")
 
 
 @cache

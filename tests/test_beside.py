@@ -13,7 +13,6 @@ from tracekit import beside
 from tracekit.errors import InputError
 
 BLOCK = {"addr": 1, "bytes": 2, "category": "parameter", "layer": None, "device_type": 0, "device": None}
-CALL = {"time_created_ns": 1, "collective_seq_id": 2, "process_group": ["0", "mesh_tp"], "profiling_name": "gloo:all_reduce"}
 
 
 def written(tmp_path: Path, content: object) -> Path:
@@ -25,7 +24,6 @@ def written(tmp_path: Path, content: object) -> Path:
 def test_what_is_right_comes_back_whole(tmp_path: Path) -> None:
     run = {"mesh": {"tp": 2}, "model": {"hidden": 8, "mlp_ratio": 4}, "training": {"microbatches": 1, "mine": [1]}, "pipeline": None, "mine": {"x": 1}}
     assert beside.run_json(written(tmp_path, run)) == run
-    assert beside.flight_recorder(written(tmp_path, {"version": "2", "entries": [CALL, {}]})) == (CALL, {})
     assert [b["when"] for b in beside.memory(written(tmp_path, {"blocks": [BLOCK], "seen": [{**BLOCK, "time_ns": 5}]}))] == ["blocks", "seen"]
 
 
@@ -42,10 +40,6 @@ def test_what_is_right_comes_back_whole(tmp_path: Path) -> None:
         (beside.run_json, {"model": 5}, r"\$\.model"),
         (beside.run_json, {"model": {"mlp_ratio": "x"}}, "mlp_ratio"),
         (beside.run_json, {"pipeline": {"virtual": "two"}}, "virtual"),
-        (beside.flight_recorder, {"entries": 5}, r"\$\.entries"),
-        (beside.flight_recorder, {"entries": [None]}, r"\$\.entries\[0\]"),
-        (beside.flight_recorder, {"entries": [{**CALL, "time_created_ns": "x"}]}, "time_created_ns"),
-        (beside.flight_recorder, {"entries": [{**CALL, "process_group": 5}]}, "process_group"),
         (beside.memory, {"blocks": None}, r"\$\.blocks"),
         (beside.memory, {"blocks": [{"bytes": 1}]}, "addr"),
         (beside.memory, {"later": [{**BLOCK, "bytes": 2**70}]}, "bytes"),

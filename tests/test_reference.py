@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,19 @@ def references() -> dict[str, Any]:
 REFERENCES = references()
 
 
+@cache
+def report_of(name: str) -> dict[str, Any]:
+    """The report of one file, read once however many tests look at it; not to be changed."""
+    return analyze(TRACES / name, workers=1).to_dict()
+
+
 def test_references_are_here(shared: Path) -> None:
     assert len(REFERENCES) > 25, shared
 
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_busy_time_of_public_traces(name: str) -> None:
-    rows = {r["device"]: r for r in analyze(TRACES / name, workers=1).to_dict()["metrics"]["breakdown"]["tables"].get("devices", []) if r["step"] is None}
+    rows = {r["device"]: r for r in report_of(name)["metrics"]["breakdown"]["tables"].get("devices", []) if r["step"] is None}
     for device, want in REFERENCES[name]["devices"].items():
         if want["n_kernels"] + want["n_memcpy"] + want["n_memset"]:
             assert {mine: rows[int(device)][mine] for mine in EQUAL} == {mine: want[theirs] for mine, theirs in EQUAL.items()}

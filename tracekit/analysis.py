@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -112,6 +113,7 @@ class Analysis:
             "steps": sorted({int(s) for s in steps["step"]}),
             "emulated": self.job.emulated,
             "source": [m.files[0] for m in metas if m.files],
+            "formats": dict(Counter(_format(*pair) for m in metas for pair in zip(m.formats, m.packings, strict=True))),
             "config": plain(dict(self.job.run)),
         }
 
@@ -137,6 +139,11 @@ class Analysis:
     def to_json(self, indent: int | None = None) -> str:
         """The report document as strict JSON (no NaN, no Infinity)."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _format(name: str, packing: str) -> str:
+    """A format as the report names it: ``Kineto trace (zstd)``."""
+    return name if packing == "plain" else f"{name} ({packing})"
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

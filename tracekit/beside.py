@@ -1,4 +1,4 @@
-"""What do the files beside a trace say? ``run.json``, the Flight Recorder's dump and the memory baseline, each checked once here."""
+"""What do our own files beside a trace say? ``run.json`` and the memory baseline, each checked once here."""
 
 from __future__ import annotations
 
@@ -59,20 +59,6 @@ class _Run(msgspec.Struct):
     device: str | None = None
 
 
-class _Entry(msgspec.Struct):
-    """One call of the Flight Recorder; older dumps lack some of it."""
-
-    time_created_ns: _Number | None = None
-    collective_seq_id: _Number | None = None
-    process_group: list[str | int | None] | None = None
-    profiling_name: str | None = None
-    is_p2p: bool | None = None
-
-
-class _FlightRecorder(msgspec.Struct):
-    entries: list[_Entry] = []
-
-
 class _Block(msgspec.Struct):
     """One block of memory.json."""
 
@@ -98,15 +84,6 @@ def run_json(path: Path) -> dict[str, Any]:
         InputError: it is no JSON object, or a part that is computed with has another type.
     """
     return _checked(path, _Run)
-
-
-def flight_recorder(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """The entries of a Flight Recorder dump (torch's ``_dump_fr_trace_json``), as they are written.
-
-    Raises:
-        InputError: as :func:`run_json`.
-    """
-    return tuple(_checked(path, _FlightRecorder).get("entries", ()))
 
 
 def memory(path: Path) -> tuple[Mapping[str, Any], ...]:

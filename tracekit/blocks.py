@@ -59,6 +59,13 @@ def pair(addr: npt.ArrayLike, nbytes: npt.ArrayLike) -> tuple[Rows, Rows, Rows]:
     return made["row"].to_numpy(np.int64), ends["row_y"].fillna(n).to_numpy(np.int64), frame.loc[before, "row"].to_numpy(np.int64)
 
 
+def lives(samples: pd.DataFrame) -> pd.DataFrame:
+    """Every block of one device: made and freed (positions in ``samples``; freed = their number where it never was), addr, nbytes."""
+    made, freed, _ = pair(samples["addr"], samples["nbytes"])
+    addr, nbytes = samples["addr"].to_numpy(np.uint64), samples["nbytes"].to_numpy(np.int64)
+    return pd.DataFrame({"made": made, "freed": freed, "addr": addr[made], "nbytes": nbytes[made]})
+
+
 def blocks(trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
     """Every block of one device with its owner.
 
@@ -82,19 +89,10 @@ def blocks(trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
         samples: its memory events of one device, in order of time, RangeIndex.
 
     Returns:
-        One row per block: made and freed (positions in ``samples``; freed = their number where it never was), addr, nbytes,
-        category, layer (of activations: module path, or null).
+        As :func:`lives`, with category and layer (of activations: module path, or null).
     """
-    made, freed, _ = pair(samples["addr"], samples["nbytes"])
-    out = pd.DataFrame(
-        {
-            "made": made,
-            "freed": freed,
-            "addr": samples["addr"].to_numpy(np.uint64)[made],
-            "nbytes": samples["nbytes"].to_numpy(np.int64)[made],
-        }
-    )
-    life = _Life(trace, samples, made, freed)
+    out = lives(samples)
+    life = _Life(trace, samples, out["made"].to_numpy(np.int64), out["freed"].to_numpy(np.int64))
     category = life.category()
     layer = pd.Series(trace.events["layer"].astype(object).to_numpy(), dtype=object).reindex(life.made_in).to_numpy()
     return out.assign(category=category, layer=choose((category == "activation") & (life.made_in >= 0), layer, None))
@@ -118,10 +116,10 @@ class _Life:
         self.never = freed == len(samples)
         self.freed_at = np.where(self.never, later, np.append(ts, later)[freed])
         self.freed_in = np.where(self.never, -1, np.append(event, -1)[freed])
-        thread = samples["thread"].to_numpy(np.int64)
+        thread = integers(samples["thread"])
         self.thread = np.append(thread, -1)[freed]
         busy = self.events["thread"].to_numpy()[(self.phase != _NONE) & self.on_cpu]
-        self.on_helper = ~np.isin(thread[made], busy)
+        self.on_helper = ~np.isin(thread[made], busy) & bool(len(busy))
         self.starts = {code: self._outermost(code) for code in (_FORWARD, _BACKWARD, _OPTIMIZER)}
         self.step_starts = self._step_starts()
 

@@ -99,14 +99,22 @@ def _distinct(boiled: Sequence[Boiled], findings: list[Finding]) -> list[Boiled]
         first = seen.setdefault(key, b)
         if first is not b and first.path != b.path and _digest(first.path) == _digest(b.path):
             findings.append(_finding("file_twice", Severity.INFO, f"holds the same bytes as {first.name}: read once", b))
+        elif first is not b and first.path != b.path and _says_the_same(first.facts, b.facts):
+            findings.append(_finding("file_twice", Severity.INFO, f"says the same as {first.name}, in other bytes: read once", b))
         else:
             kept.append(b)
     return kept
 
 
+def _says_the_same(first: RankFacts, second: RankFacts) -> bool:
+    """Whether two files hold the same, as a snapshot saved as pickle and as JSON does: every table, but not none."""
+    names = [name for name in schema.FACTS if name not in ("findings", "extent")]
+    return any(len(first[name]) for name in names) and all(first[name].equals(second[name]) for name in names)
+
+
 def _with_rank(boiled: list[Boiled], findings: list[Finding]) -> list[Boiled]:
-    """Timelines with a rank: stated, or 0 where there is only one process."""
-    nameless = [b for b in boiled if b.timeline and b.facts.meta.rank is None]
+    """Timelines and dumps of one rank with that rank: stated, or 0 where there is only one process."""
+    nameless = [b for b in boiled if (b.timeline or len(b.facts["group_status"])) and b.facts.meta.rank is None]
     others = [b for b in boiled if b not in nameless]
     if not nameless:
         return boiled
@@ -180,6 +188,7 @@ def _merged(first: RankFacts, second: RankFacts) -> RankFacts:
         first.meta,
         files=(*first.meta.files, *second.meta.files),
         formats=(*first.meta.formats, *second.meta.formats),
+        packings=(*first.meta.packings, *second.meta.packings),
         groups={**second.meta.groups, **first.meta.groups},
         world_size=first.meta.world_size or second.meta.world_size,
         backend=first.meta.backend or second.meta.backend,

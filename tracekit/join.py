@@ -55,6 +55,7 @@ def _meta(own: RankMeta, other: RankMeta, with_memory: bool) -> RankMeta:
     filled = {f.name: getattr(other, f.name) for f in fields(RankMeta) if getattr(own, f.name) in (None, (), {}) and f.name != "memory_baseline"}
     filled["files"] = (*own.files, *other.files)
     filled["formats"] = (*own.formats, *other.formats)
+    filled["packings"] = (*own.packings, *other.packings)
     filled["groups"] = {**other.groups, **own.groups}
     if own.memory_baseline is None and with_memory:
         filled["memory_baseline"] = other.memory_baseline

@@ -14,7 +14,9 @@ from pathlib import PurePath
 #: A file of a TensorBoard handler: worker, time stamp.
 _TENSORBOARD = re.compile(r"^(?P<worker>.+?)\.(?P<stamp>\d{13,20})\.pt\.trace\.json")
 _HOST_AND_PROCESS = re.compile(r"^.+_\d+$")
-_DUMP = re.compile(r"(?:^|_)(?:nccl_trace_rank|comm_lib_trace_rank|dump)(?:_.*?)?_(?P<rank>\d{1,7})$")
+#: Flight Recorder dumps: torch writes a prefix of the user's and the rank, without extension.
+_BARE = re.compile(r"^[A-Za-z_][\w.-]*?(?P<rank>\d{1,7})$")
+_DUMP = re.compile(r"(?:^|_)(?:nccl_trace_rank|comm_lib_trace_rank|dump|flight_recorder|fr_trace)(?:_.*?)?_(?P<rank>\d{1,7})(?:\.[a-z]\w*){0,2}$")
 _RANK = (
     re.compile(r"(?:^|[^a-z])rank[-_=]?(?P<rank>\d{1,7})(?!\d)", re.IGNORECASE),
     re.compile(r"^worker[-_]?(?P<rank>\d{1,7})(?!\d)"),
@@ -30,6 +32,9 @@ def rank_of(path: PurePath) -> int | None:
     >>> [rank_of(PurePath(p)) for p in ("iteration_20/rank3_trace.json.gz", "nccl_trace_rank_gpu-b07_1", "gpu3_851.1752215573993.pt.trace.json")]
     [3, 1, None]
     """
+    bare = _BARE.match(path.name)
+    if bare is not None and not _CAPTURE.match(path.name):
+        return int(bare["rank"])
     for name in (path.name, *(parent.name for parent in list(path.parents)[:2])):
         found = _rank_in(name)
         if found is not None:

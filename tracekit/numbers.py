@@ -27,6 +27,39 @@ def nanoseconds(texts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[
     """
     if not texts:
         return np.empty(0, np.int64), np.empty(0, bool)
+    values, usable = _plain(texts)
+    other = np.flatnonzero(~usable)
+    if len(other):
+        values[other], usable[other] = _any_form([texts[i] for i in other])
+    return values, usable
+
+
+def _plain(texts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """All at once, digit by digit from the right: digits alone, at most 16 of them and 3 behind a point, as all profilers write."""
+    flat = np.frombuffer(b"\n".join([*texts, b""]).replace(b'"', b""), np.uint8)
+    ends = np.flatnonzero(flat == ord("\n"))
+    points = np.flatnonzero(flat == ord("."))
+    values, usable = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    if len(ends) != len(texts):  # something in several lines is no number
+        return values, usable
+    digit = (flat - np.uint8(ord("0"))).astype(np.int64)
+    odd = np.searchsorted(ends, np.flatnonzero((digit > 9) & (flat != ord(".")) & (flat != ord("\n"))))
+    starts, whole_ends = np.concatenate(([0], ends[:-1] + 1)), ends.copy()
+    of = np.searchsorted(ends, points)
+    whole_ends[of] = points
+    length, fraction = whole_ends - starts, np.maximum(ends - whole_ends - 1, 0)
+    for place in range(min(int(length.max()), 16)):
+        values += np.where(place < length, digit[np.maximum(whole_ends - 1 - place, 0)], 0) * 10**place
+    usable = (length > 0) & (length <= 16) & (values < 9 * 10**15) & (fraction <= 3)
+    usable[odd], usable[of[1:][np.diff(of) == 0]] = False, False
+    values *= 1000
+    for place in (1, 2, 3):
+        values += np.where(place <= fraction, digit[np.minimum(whole_ends + place, len(flat) - 1)], 0) * 10 ** (3 - place)
+    return np.where(usable, values, 0), usable
+
+
+def _any_form(texts: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The same for texts of any form: signs, more digits, exponents."""
     series = pd.Series([t.strip(b'"').decode("ascii", "replace") for t in texts], dtype="str")
     plain = series.str.fullmatch(r"-?\d{1,15}(?:\.\d*)?|[1-8]\d{15}(?:\.\d*)?").to_numpy(bool, copy=True)
     whole, _, fraction = (c for _, c in series.where(plain, "0").str.partition(".").items())

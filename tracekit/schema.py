@@ -56,17 +56,19 @@ EVENTS: Table = {
     "group": Column("category", "process group name"),
     "group_desc": Column("category", "process group description, e.g. mesh_tp"),
     "group_ranks": Column("category", "global ranks of the group, '0,1,2,3', sorted"),
+    "group_cut": Column("category", "list of its ranks as far as it is written, where the trace cuts it: '0,1,...,63'"),
     "group_size": Column("Int64", "ranks in the group"),
     "seq": Column("Int64", "collective sequence number within the group"),
     "peer": Column("Int64", "global rank at the other end of a send or receive"),
     "nbytes": Column("Int64", "nccl-tests' size: the buffer; the total over ranks for all-gather and reduce-scatter"),
+    "elements": Column("Int64", "elements of the largest tensor argument, where the trace does not name their type"),
     "dtype": Column("category", "element type as the trace names it"),
 }
 
 #: Memory events and counters of a rank, in order of time.
 SAMPLES: Table = {
-    "ts": Column("int64", "time, ns"),
-    "thread": Column("int32", "thread code, as in events"),
+    "ts": Column("int64", "time, ns; of a snapshot without times: the number of the record"),
+    "thread": Column("Int32", "thread code, as in events; null where the source names no thread (a memory snapshot)"),
     "device_type": Column("Int64", "0 CPU, 1 CUDA, 6 HIP (torch's DeviceType)"),
     "device": Column("Int64", "device index; null for CPU"),
     "addr": Column("UInt64", "address of the block"),
@@ -91,6 +93,13 @@ EXTENT: Table = {
     "events": Column("int64", "number of slices read"),
 }
 
+#: What a rank's files hold and what they lack: one row per signal that some figure needs.
+SIGNALS: Table = {
+    "signal": Column("object", "name of the signal, as in tracekit.needs"),
+    "count": Column("int64", "records that have it"),
+    "of": Column("Int64", "records that could have it; null where there is no such number"),
+}
+
 STEPS: Table = {
     "step": Column("int64", "N of ProfilerStep#N"),
     **_TIME,
@@ -106,27 +115,59 @@ BUSY: Table = {
     "device_type": Column("object", "cpu or gpu"),
     "step": Column("Int64", "step; null = the whole trace"),
     "span_ns": Column("int64", "of a step: its window; of the whole trace: first start to last end of device work"),
-    "busy_ns": Column("int64", "union of all device work"),
-    "compute_ns": Column("int64", "union of compute"),
-    "comm_ns": Column("int64", "union of communication"),
-    "overlap_ns": Column("int64", "communication under compute"),
-    "exposed_comm_ns": Column("int64", "communication not under compute"),
-    "memcpy_ns": Column("int64", "union of copies and memsets"),
-    "exposed_memcpy_ns": Column("int64", "copies under neither compute nor communication"),
-    "idle_ns": Column("int64", "span minus busy"),
+    "busy_ns": Column("Int64", "union of all device work; null on a CPU run whose communication left host records only"),
+    "compute_ns": Column("Int64", "union of compute; null, like every part of busy below, where a whole CUDA graph is among the work"),
+    "comm_ns": Column("Int64", "union of communication; null where it left host records only"),
+    "overlap_ns": Column("Int64", "communication under compute; null likewise"),
+    "exposed_comm_ns": Column("Int64", "communication not under compute; null likewise"),
+    "memcpy_ns": Column("Int64", "union of copies and memsets"),
+    "exposed_memcpy_ns": Column("Int64", "copies under neither compute nor communication"),
+    "idle_ns": Column("Int64", "span minus busy; null where busy is"),
+    "graph_ns": Column("int64", "union of CUDA graphs recorded as one piece: a part of busy that cannot be divided"),
     "emulated_ns": Column("int64", "part of compute that was slept, not computed"),
-    "kernels": Column("int64", "number of compute and communication events"),
+    "kernel_sum_ns": Column("Int64", "sum of durations of compute and communication: more than their union where streams run side by side"),
+    "kernels": Column("Int64", "number of compute and communication events"),
+}
+
+#: What could be tied to the call that caused it: one row of counts per rank.
+LINKS: Table = {
+    "device_work": Column("int64", "kernels, copies and memsets; on a CPU run the executions of gloo"),
+    "by_correlation": Column("int64", "of them tied to a launch call by correlation id; several may share one (a graph's launch)"),
+    "by_external_id": Column("int64", "tied to an operator by External id, the launch call being absent"),
+    "by_order": Column("int64", "gloo executions tied to their call by order"),
+    "before_recording": Column("int64", "launched before the recording began, so tied to nothing"),
+    "unlinked": Column("int64", "tied to nothing, for no such reason"),
+    "stepless": Column("int64", "of all device work, what belongs to no step of a trace that has steps"),
+    "graph_work": Column("int64", "device work that shares its correlation id with other device work"),
+    "most_per_launch": Column("int64", "most pieces of device work with one correlation id"),
+    "launches": Column("int64", "calls that launch kernels or graphs"),
+    "launches_without_work": Column("int64", "of them those of which no device work was recorded"),
+    "backward_nodes": Column("int64", "autograd nodes with a Sequence number"),
+    "backward_unpaired": Column("int64", "of them those whose forward operator is not in the trace"),
+    "communication": Column("int64", "communication executions"),
+    "communication_without_record": Column("int64", "of them those of which neither they nor the call that caused them state a process group or a size"),
+}
+
+#: Device time by the operator that launched it, over the whole trace.
+OPERATOR_TIMES: Table = {
+    "operator": Column("object", "operator; null = launched outside every operator, or by no call in the trace"),
+    "pieces": Column("int64", "kernels, copies and memsets of which it is the innermost operator"),
+    "duration_ns": Column("int64", "sum of their durations"),
+    "outermost_pieces": Column("int64", "those of which it is the outermost operator"),
+    "outermost_duration_ns": Column("int64", "sum of their durations"),
 }
 
 #: One row per collective execution of this rank (kernel, or gloo:* on CPU runs); sends and receives are in P2P_CALLS.
 CALLS: Table = {
     **_STEP,
     **_TIME,
-    "kind": Column("object", "vocabulary.Collective"),
-    "exposed_ns": Column("int64", "part not under this rank's compute"),
+    "kind": Column("object", "vocabulary.Collective; null where neither record nor name tells"),
+    "exposed_ns": Column("Int64", "part not under this rank's compute; null for host time"),
+    "time_source": Column("object", "device: its execution was recorded; host: only the host's call was, and the times are the host's"),
     "group": Column("object", "process group name, or null"),
     "group_desc": Column("object", "process group description, or null"),
     "group_ranks": Column("object", "'0,1,2,3', or null"),
+    "group_cut": Column("object", "its ranks as far as they are written, where the trace cuts the list; else null"),
     "group_size": Column("Int64", "ranks in the group"),
     "seq": Column("Int64", "sequence number in the group"),
     "nbytes": Column("Int64", "nccl-tests' size"),
@@ -147,7 +188,8 @@ P2P_CALLS: Table = {
     **_STEP,
     **_TIME,
     "kind": Column("object", "send, recv, or send_recv where one kernel does several"),
-    "exposed_ns": Column("int64", "part not under this rank's compute"),
+    "exposed_ns": Column("Int64", "part not under this rank's compute; null for host time"),
+    "time_source": Column("object", "device or host, as in calls"),
     "peer": Column("Int64", "global rank at the other end; null where unknown"),
     "group": Column("object", "process group name"),
     "group_desc": Column("object", "process group description"),
@@ -159,6 +201,21 @@ P2P_CALLS: Table = {
     "microbatch": Column("Int64", "microbatch, or null"),
     "stage": Column("Int64", "this rank's stage, or null"),
     "batch": Column("Int64", "number of the coalesced kernel it belongs to; null when it has its own kernel"),
+}
+
+#: Waits of the host for functional collectives (wait_tensor).
+HOST_WAITS: Table = {
+    **_STEP,
+    "waits": Column("int64", "how often it waited"),
+    "host_wait_ns": Column("int64", "sum of the waits, host time"),
+}
+
+#: What this rank's device had done when each communication began: running sums since its first work.
+PROGRESS: Table = {
+    "device": Column("int64", "device index (0 on CPU)"),
+    **_TIME,
+    "computed_before_ns": Column("int64", "union of compute before the start"),
+    "busy_before_ns": Column("int64", "union of all device work before the start"),
 }
 
 #: One row per pipeline action of this rank.
@@ -174,7 +231,7 @@ ACTIONS: Table = {
     "fresh_start_ns": Column("int64", "start of the part of the span that no earlier action of the rank covers"),
     "fresh_compute_ns": Column("int64", "compute of all actions in that part: overlapped actions count once"),
     "fresh_exposed_collective_ns": Column("int64", "exposed collectives of all actions in that part"),
-    "source": Column("object", "range (PP:), gpipe_range, or inferred"),
+    "source": Column("object", "range (PP:), gpipe_range, label (device work names it), or inferred"),
 }
 
 #: Where, between pipeline actions of this rank, collectives of no action (FSDP, DP, world) run under no compute.
@@ -185,10 +242,12 @@ GAP_COLLECTIVES: Table = {
 
 MEMORY_PEAKS: Table = {
     "device": Column("int64", "device index (0 on CPU)"),
-    "device_type": Column("object", "cpu or gpu"),
+    "device_type": Column("object", "cpu or gpu: whose memory it is"),
     "step": Column("Int64", "step; null = the whole trace"),
+    "allocated_before_bytes": Column("Int64", "level with which the step, or the recording, began; null where it is not known"),
+    "allocated_lowest_bytes": Column("Int64", "lowest level, that one included; null where it is not known"),
     "allocated_peak_bytes": Column("int64", "highest allocated"),
-    "allocated_peak_ts_ns": Column("int64", "first time it was reached"),
+    "allocated_peak_ts_ns": Column("Int64", "first time it was reached; null where the records have no times"),
     "reserved_peak_bytes": Column("Int64", "highest reserved; null where there is no caching allocator"),
     "parameter_bytes": Column("Int64", "null: not known, then part of unknown"),
     "gradient_bytes": Column("Int64", ""),
@@ -197,11 +256,12 @@ MEMORY_PEAKS: Table = {
     "input_bytes": Column("Int64", "batches and receive buffers"),
     "temporary_bytes": Column("Int64", ""),
     "unknown_bytes": Column("int64", "the categories sum to the peak exactly"),
-    "baseline_source": Column("object", "where the level before the recording comes from: recorder, totals, none"),
+    "baseline_source": Column("object", "where the level before the recording comes from: recorder, totals, snapshot, none"),
 }
 
 MEMORY_LAYERS: Table = {
     "device": Column("int64", "device index"),
+    "device_type": Column("object", "cpu or gpu"),
     "step": Column("Int64", "step; null = the whole trace"),
     "layer": Column("object", "module path of the layer (no sublayer)"),
     "layer_index": Column("Int64", "global number of the layer"),
@@ -210,8 +270,10 @@ MEMORY_LAYERS: Table = {
 
 MEMORY_CURVE: Table = {
     "device": Column("int64", "device index"),
+    "device_type": Column("object", "cpu or gpu"),
     "step": Column("Int64", "step"),
-    "ts_ns": Column("int64", "time"),
+    "ts_ns": Column("Int64", "time; null where the records have no times"),
+    "record": Column("int64", "number of the memory event on its device, from 0"),
     "allocated_bytes": Column("int64", "allocated after that time; thinned to at most 2,000 points that keep each extreme"),
     "reserved_bytes": Column("Int64", "reserved"),
     "phase": Column("object", "forward, backward, optimizer, or null"),
@@ -269,6 +331,9 @@ RECORDS: Table = {
     "peer": Column("Int64", "global rank at the other end of a send or receive"),
     "nbytes": Column("Int64", "nccl-tests' size where the group's size is known; what the rank puts in otherwise"),
     "dtype": Column("object", "element type as written"),
+    "shape": Column("object", "shape of its input as written, 4096x5120; several tensors joined by +"),
+    "p2p": Column("boolean", "its seq counts sends and receives, not collectives"),
+    "record": Column("Int64", "number of the call among all that the rank made, in order"),
     "algorithm": Column("object", "Ring, Tree, NVLS, ..., or null"),
     "protocol": Column("object", "LL, LL128 or Simple, or null"),
     "state": Column("object", "scheduled, started or completed, or null"),
@@ -285,13 +350,26 @@ GROUP_STATUS: Table = {
     "group": Column("object", "process group name"),
     "group_desc": Column("object", "its description, or null"),
     "group_ranks": Column("object", "'0,1,2,3', or null"),
-    "last_enqueued": Column("Int64", "sequence number of the last call that was enqueued"),
+    "last_enqueued": Column("Int64", "sequence number of the last call that was enqueued; 0: none yet (numbers begin at 1)"),
     "last_started": Column("Int64", "of the last call that began to run"),
     "last_completed": Column("Int64", "of the last call that ended"),
 }
 
+#: One row per communicator that NCCL's log, profiler plugin or Inspector states for this rank, whether it was used or not.
+COMMUNICATORS: Table = {
+    "source": Column("object", "what states it: nccl_log, nccl_profiler or nccl_inspector"),
+    "group": Column("object", "the communicator, as in RECORDS"),
+    "group_desc": Column("object", "its description, or null"),
+    "group_ranks": Column("object", "'0,1,2,3', or null"),
+    "group_size": Column("Int64", "ranks in the communicator"),
+    "group_rank": Column("Int64", "number of this rank inside the communicator"),
+    "handle": Column("object", "the communicator's address in its process, e.g. 0x5500aa, or null"),
+    "device": Column("Int64", "CUDA device it was made on"),
+}
+
 #: Rows that nccl-tests printed.
 BENCHMARKS: Table = {
+    "run": Column("object", "which table: the file, and the number of the table in it"),
     "test": Column("object", "which collective, vocabulary.Collective, or null where the log does not tell"),
     "nbytes": Column("int64", "size column, bytes"),
     "count": Column("Int64", "elements"),
@@ -303,6 +381,7 @@ BENCHMARKS: Table = {
     "algbw_gbps": Column("Float64", "algorithm bandwidth as printed, 1e9 bytes/s"),
     "busbw_gbps": Column("Float64", "bus bandwidth as printed, 1e9 bytes/s"),
     "errors": Column("Int64", "wrong results; null where the check was off or not applicable"),
+    "run_busbw_gbps": Column("Float64", "average bus bandwidth that the run printed below its table, or null"),
 }
 
 #: Operators of an execution trace (no times), by name.
@@ -313,22 +392,57 @@ OPERATORS: Table = {
     "output_bytes": Column("Int64", "bytes of its tensor outputs"),
 }
 
+#: What a CUDA memory snapshot says of each device: its records replayed from the level that stood before them.
+MEMORY_SNAPSHOTS: Table = {
+    "device": Column("int64", "device index"),
+    "records": Column("int64", "entries of its trace"),
+    "allocations": Column("int64", "blocks that were handed out"),
+    "frees": Column("int64", "blocks that were given back (free_requested)"),
+    "frees_without_alloc": Column("int64", "of them blocks that were handed out before the record began"),
+    "failed_allocations": Column("int64", "entries oom: the allocator found no memory"),
+    "timed": Column("bool", "every entry has a time"),
+    "first_ts_ns": Column("Int64", "time of the first entry"),
+    "last_ts_ns": Column("Int64", "time of the last entry"),
+    "allocated_before_bytes": Column("Int64", "requested bytes that stood before the record; null where the snapshot lists no segments"),
+    "allocated_untouched_bytes": Column("Int64", "of them bytes that stood to the end"),
+    "allocated_peak_bytes": Column("Int64", "highest sum of requested bytes"),
+    "allocated_peak_record": Column("Int64", "entry after which it was first reached, from 0; null: before the first"),
+    "allocated_peak_ts_ns": Column("Int64", "time of that entry"),
+    "allocated_end_bytes": Column("Int64", "requested bytes at the end"),
+    "rounded_peak_bytes": Column("Int64", "the peak with every block rounded up to 512 bytes: what torch.cuda.max_memory_allocated() shows at least"),
+    "active_peak_bytes": Column("Int64", "highest sum of blocks not yet free for use again (until free_completed)"),
+    "active_peak_record": Column("Int64", "entry after which it was first reached; null: before the first"),
+    "reserved_before_bytes": Column("Int64", "reserved before the record"),
+    "reserved_peak_bytes": Column("Int64", "highest reserved"),
+    "reserved_peak_record": Column("Int64", "entry after which it was first reached; null: before the first"),
+    "reserved_end_bytes": Column("Int64", "reserved at the end"),
+    "segments": Column("Int64", "segments at the end"),
+    "blocks_end_bytes": Column("Int64", "whole blocks handed out at the end: torch.cuda.memory_allocated()"),
+    "inactive_end_bytes": Column("Int64", "reserved at the end and in no block in use: cached or fragmented"),
+    "largest_inactive_end_bytes": Column("Int64", "the largest of its pieces"),
+}
+
 #: Tables that a file may state outright; a rank's facts hold them as they are.
 STATED: dict[str, Table] = {
     "records": RECORDS,
     "group_status": GROUP_STATUS,
+    "communicators": COMMUNICATORS,
     "benchmarks": BENCHMARKS,
     "operators": OPERATORS,
+    "memory_snapshots": MEMORY_SNAPSHOTS,
 }
 
 #: Every table of a rank's facts, by name.
 FACTS: dict[str, Table] = {
     "findings": FINDINGS,
     "extent": EXTENT,
+    "signals": SIGNALS,
     "steps": STEPS,
     "busy": BUSY,
     "calls": CALLS,
     "p2p_calls": P2P_CALLS,
+    "host_waits": HOST_WAITS,
+    "progress": PROGRESS,
     "actions": ACTIONS,
     "gap_collectives": GAP_COLLECTIVES,
     "memory_peaks": MEMORY_PEAKS,
@@ -336,6 +450,8 @@ FACTS: dict[str, Table] = {
     "memory_curve": MEMORY_CURVE,
     "recompute": RECOMPUTE,
     "compute_parts": COMPUTE_PARTS,
+    "links": LINKS,
+    "operator_times": OPERATOR_TIMES,
     "exposed": EXPOSED,
     **STATED,
 }

@@ -20,11 +20,12 @@ class RankMeta:
         capture: number of the profiler cycle (one rank may have several).
         files: the files that were read.
         formats: the formats they were in, as in ``readers.READERS``.
+        packings: how each was packed: plain, gzip or zstd.
         device_type: ``cpu`` or ``gpu``: where the work ran; None where no slice was recorded (a Flight Recorder dump alone).
+        base_ns: the 0 of the trace's own clock, Unix ns; None where it says none, and times count from its host's boot or from 1970.
         groups: process groups of the trace, name -> {"desc": str, "ranks": tuple of global ranks}.
         threads: thread code -> name of the thread, with pid and tid.
         run: the run directory's ``run.json``, or {}.
-        flight_recorder: entries of the rank's Flight Recorder dump (a list of dicts), or ().
         memory_baseline: blocks that stood before the recording (``memory.json``: addr, bytes, category, layer), or None.
     """
 
@@ -34,9 +35,11 @@ class RankMeta:
     backend: str | None = None
     host: str | None = None
     device_type: str | None = None
+    base_ns: int | None = None
     device_names: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    packings: tuple[str, ...] = ()
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     threads: Mapping[int, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +47,6 @@ class RankMeta:
     with_modules: bool | None = None
     record_shapes: bool | None = None
     run: Mapping[str, Any] = field(default_factory=dict)
-    flight_recorder: tuple[Mapping[str, Any], ...] = ()
     memory_baseline: tuple[Mapping[str, Any], ...] | None = None
 
 
@@ -81,7 +83,7 @@ class RankFacts:
     """What one rank is boiled down to: the only thing that travels between the two halves.
 
     Attributes:
-        meta: as in the trace (without Flight Recorder entries and baseline).
+        meta: as in the trace (without the memory baseline).
         tables: one frame per name in ``schema.FACTS``.
     """
 

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     COMMUNICATION = "communication"  #: a NCCL/RCCL kernel; on CPU runs a ``gloo:*`` execution
     MEMCPY = "memcpy"
     MEMSET = "memset"
+    GRAPH = "graph"  #: device work recorded as one piece (a whole CUDA graph) or without a name: busy, of which no part is known
     ASYNC_RANGE = "async_range"  #: ``nccl:*`` annotations: they overlap their neighbours and never are a parent
     DEVICE_RANGE = "device_range"  #: gpu_user_annotation: a range projected onto a stream
     OTHER = "other"  #: overhead, sync records, anything else
@@ -61,6 +62,7 @@ class Collective(StrEnum):
     SEND = "send"
     RECV = "recv"
     SEND_RECV = "send_recv"  #: one kernel that does several sends and receives (coalesced)
+    PEER_COPY = "peer_copy"  #: a copy to or from another GPU by the copy engine: nobody takes part but the one who copies
 
 
 P2P = frozenset({Collective.SEND, Collective.RECV, Collective.SEND_RECV})
@@ -101,6 +103,8 @@ PIPELINE_ACTION = re.compile(r"^PP:(?P<stage>\d{1,9})(?P<action>[FBIW])(?P<micro
 PIPELINE_OVERLAP = re.compile(r"^PP:\((?P<parts>[^)]*)\)OVERLAP_F_B$")
 PIPELINE_COMM = re.compile(r"^PP:(?P<stage>\d{1,9})(?P<what>SEND_F|RECV_F|SEND_B|RECV_B)(?P<microbatch>\d{1,9})$")
 GPIPE_RANGE = re.compile(r"^(?P<what>Forward|Backward) (?P<microbatch>\d{1,9})$")
+#: ``F1``, ``stage_B_c2_1``: device work that names its own action and, where there are several, the (virtual) stage.
+ACTION_LABEL = re.compile(r"^(?:stage_)?(?P<action>[FBIW])(?:_c(?P<stage>\d{1,9}))?_?(?P<microbatch>\d{1,9})$")
 OPTIMIZER_SPAN = re.compile(r"^Optimizer\.step#")
 #: The number of a layer inside a module path: ``layers.3.attention`` -> 3.
 LAYER_INDEX = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(?P<index>\d{1,9})(?:\.|$)")
@@ -185,6 +189,19 @@ def parse_actions(name: str) -> tuple[Action, ...]:
     return ()
 
 
+def parse_label(text: str) -> tuple[int | None, str, int] | None:
+    """Stage (where named), action and microbatch that device work states of itself, or None.
+
+    >>> parse_label("stage_B_c2_1"), parse_label("F1"), parse_label("1F0"), parse_label("gemm")
+    ((2, 'B', 1), (None, 'F', 1), (1, 'F', 0), None)
+    """
+    m = ACTION_LABEL.match(text)
+    if m:
+        return (None if m["stage"] is None else int(m["stage"])), m["action"], int(m["microbatch"])
+    found = parse_actions(text if text.startswith("PP:") else f"PP:{text}")
+    return (found[0].stage, found[0].action, found[0].microbatch) if len(found) == 1 else None
+
+
 def layer_index(layer: str | None) -> int | None:
     """Global layer number inside a module path, or None.
 
@@ -221,3 +238,32 @@ def clean_module_path(path: str) -> str:
     'layers.3.attention'
     """
     return _WRAPPERS.sub("", path).rstrip(".")
+
+
+#: Kinds by a part of a name, first match wins; names are compared without case, underscores and hyphens.
+_COLLECTIVE_WORDS = (
+    ("allreducebarrier", Collective.BARRIER),
+    ("reducescatter", Collective.REDUCE_SCATTER),
+    ("allreduce", Collective.ALL_REDUCE),
+    ("allgather", Collective.ALL_GATHER),
+    ("alltoall", Collective.ALL_TO_ALL),
+    ("broadcast", Collective.BROADCAST),
+    ("crossdevicereduce", Collective.ALL_REDUCE),
+    ("barrier", Collective.BARRIER),
+    ("sendrecv", Collective.SEND_RECV),
+    ("recv", Collective.RECV),
+    ("send", Collective.SEND),
+    ("scatter", Collective.SCATTER),
+    ("gather", Collective.GATHER),
+    ("reduce", Collective.REDUCE),
+)
+
+
+def collective_of(name: str) -> Collective | None:
+    """Kind of collective that a kernel, operator or metadata name stands for.
+
+    >>> collective_of("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)"), collective_of("c10d::_reduce_scatter_base_")
+    (<Collective.ALL_REDUCE: 'all_reduce'>, <Collective.REDUCE_SCATTER: 'reduce_scatter'>)
+    """
+    flat = re.sub(r"[-_\s]", "", name).lower()
+    return next((kind for word, kind in _COLLECTIVE_WORDS if word in flat), None)

@@ -16,6 +16,7 @@ UNKNOWN = "unknown"
 
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+_DECIMAL_SIZE = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 #: Of numbers in GB/s (1e9); gloo on one machine moves single MB/s.
 _RATE = ((1.0, "GB/s"), (1e-3, "MB/s"))
 _UNITS = {"_ns": _TIME, "_bytes": _SIZE}
@@ -49,6 +50,16 @@ def size(count: float | None) -> str:
     return _scaled(count, _SIZE)
 
 
+def sizes(count: float | None) -> str:
+    """Bytes in a binary unit, and in the decimal one that vendors and other tools write.
+
+    >>> sizes(7 * 2**29), sizes(512), sizes(None)
+    ('3.50 GiB (3.76 GB)', '512 B', 'unknown')
+    """
+    binary = size(count)
+    return binary if binary.endswith(" B") or binary == UNKNOWN else f"{binary} ({_scaled(count, _DECIMAL_SIZE)})"
+
+
 def percent(ratio: float | None) -> str:
     """A ratio as percent, one digit after the point.
 
@@ -68,7 +79,7 @@ def scalar(name: str, value: Any) -> str:
         if name.endswith("_ns") and not name.endswith("ts_ns"):
             return duration(value)
         if name.endswith("_bytes") or name == "nbytes":
-            return size(value)
+            return sizes(value)
         if name.endswith("_ratio") or name == "bubble_over_ideal":
             return percent(value)
         if name.endswith("_gbps"):
@@ -139,7 +150,7 @@ def ranks(numbers: Iterable[int]) -> str:
 
 
 #: Parts of the step budget that are the work itself, in the order of a step; all others are cost or loss.
-WORK = ("forward", "backward", "optimizer", "other_compute", "compute")
+WORK = ("forward", "backward", "optimizer", "other_compute", "compute", "graph")
 
 
 def part(name: object, axis: object = None) -> str:
@@ -159,6 +170,7 @@ def part(name: object, axis: object = None) -> str:
         "comm_unsplit": f"exposed {where}",
         "exposed_comm": f"exposed {where}",
         "copies": "exposed copies",
+        "graph": "whole CUDA graphs, not divided",
     }
     return words.get(raw) or (f"{label(raw)} ({clean(axis)})" if axis else label(raw))
 

@@ -18,10 +18,17 @@ from tracekit.vocabulary import EMULATED_COMPUTE, Kind
 
 #: Operators that issue or wait for communication: they are no compute, however long they block.
 _NO_COMPUTE = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", "record_param_comms", "c10d_functional::")
+_BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
+
+#: Kinds of events that are work where they ran on a device.
+WORK = (Kind.COMPUTE, Kind.COMMUNICATION, Kind.MEMCPY, Kind.MEMSET, Kind.GRAPH)
 
 
 def work_masks(trace: RankTrace) -> dict[str, Mask]:
-    """Masks over the events, keys ``compute``, ``communication``, ``copy`` and ``emulated`` (a part of compute)."""
+    """Masks over the events: ``compute``, ``communication``, ``copy``, ``graph`` (none of these, and nobody knows what), their sum ``work``.
+
+    And ``emulated``, a part of compute.
+    """
     events = trace.events
     kind = events["kind"]
     communication = kind.eq(Kind.COMMUNICATION).to_numpy()
@@ -30,16 +37,16 @@ def work_masks(trace: RankTrace) -> dict[str, Mask]:
     emulated = compute & named(events, lambda name: name == EMULATED_COMPUTE)
     if trace.meta.device_type == "cpu":
         compute = compute | _computing_operators(events)
-    return {"compute": compute, "communication": communication, "copy": copy, "emulated": emulated}
+    graph = kind.eq(Kind.GRAPH).to_numpy()
+    work = compute | communication | copy | graph
+    return {"compute": compute, "communication": communication, "copy": copy, "graph": graph, "work": work, "emulated": emulated}
 
 
 def devices(trace: RankTrace) -> list[int]:
     """Numbers of the devices that did any work; [0] for a CPU run."""
     if trace.meta.device_type == "cpu":
         return [0]
-    masks = work_masks(trace)
-    busy = masks["compute"] | masks["communication"] | masks["copy"]
-    return sorted(int(d) for d in trace.events.loc[busy, "device"].dropna().unique())
+    return sorted(int(d) for d in trace.events.loc[work_masks(trace)["work"], "device"].dropna().unique())
 
 
 def device_of(trace: RankTrace) -> npt.NDArray[np.int64]:
@@ -58,6 +65,37 @@ def intervals_of(events: pd.DataFrame, mask: Mask) -> Union:
     """Union of the events that the mask picks."""
     ts, dur = events["ts"].to_numpy()[mask], events["dur"].to_numpy()[mask]
     return union(ts, ts + dur)
+
+
+def kernel_launches(events: pd.DataFrame) -> Mask:
+    """Calls that launch kernels or whole graphs (CUDA runtime and driver, HIP, SYCL), those recorded into a graph left out.
+
+    Between the beginning and the end of a graph's capture, calls are written down and not run.
+    """
+    calls: Mask = events["kind"].eq(Kind.LAUNCH).to_numpy() & named(events, _launches)
+    if not calls.any():
+        return calls
+    ts = events["ts"].to_numpy()
+    begun, ended = np.sort(ts[named(events, lambda name: _BEGIN in name)]), np.sort(ts[named(events, lambda name: _END in name)])
+    if not len(begun):
+        return calls
+    ends = np.append(ended, np.iinfo(np.int64).max)[np.searchsorted(ended, begun)]
+    captured = union(begun, ends)
+    at = np.searchsorted(captured[0], ts, "right") - 1
+    return calls & ~((at >= 0) & (ts < captured[1][np.maximum(at, 0)]))
+
+
+def lost_launches(trace: RankTrace) -> Mask:
+    """Calls of ``kernel_launches`` with a correlation id that no device work has: what they launched was not recorded, or failed."""
+    events = trace.events
+    done = events.loc[events["device"].notna() & events["kind"].isin(WORK), "correlation"].dropna()
+    calls = kernel_launches(events) & events["correlation"].notna().to_numpy()
+    return calls & ~events["correlation"].isin(done).to_numpy()
+
+
+def _launches(name: str) -> bool:
+    flat = name.lower()
+    return "launch" in flat and "hostfunc" not in flat
 
 
 def _computing_operators(events: pd.DataFrame) -> Mask:

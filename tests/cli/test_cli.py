@@ -21,8 +21,8 @@ def analysed(monkeypatch):
     """``analyze`` answers with an analysis made by hand and keeps what it was asked."""
     asked = {}
 
-    def fake(paths, *, workers=None, progress=None):
-        asked.update(paths=paths, workers=workers)
+    def fake(paths, *, workers=None, progress=None, **more):
+        asked.update(paths=paths, workers=workers, **more)
         progress(1, 2, "rank 0")
         progress(2, 2, "rank 1")
         return tp()

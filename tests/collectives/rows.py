@@ -10,8 +10,19 @@ import pandas as pd
 from tracekit import schema
 from tracekit.trace import RankFacts, RankMeta
 
-CALL = {"step": 1, "kind": "all_reduce", "exposed_ns": 0, "group": "tp", "group_ranks": "0,1", "nbytes": 1000, "in_action": False, "device": 0, "stream": 7}
-P2P_CALL = {"step": 1, "exposed_ns": 0, "group": "pp", "group_ranks": "0,1", "nbytes": 1000}
+CALL = {
+    "step": 1,
+    "kind": "all_reduce",
+    "exposed_ns": 0,
+    "group": "tp",
+    "group_ranks": "0,1",
+    "nbytes": 1000,
+    "in_action": False,
+    "device": 0,
+    "stream": 7,
+    "time_source": "device",
+}
+P2P_CALL = {"step": 1, "time_source": "device", "exposed_ns": 0, "group": "pp", "group_ranks": "0,1", "nbytes": 1000}
 
 
 def calls(*rows: Mapping[str, Any]) -> pd.DataFrame:

@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from tracekit import schema
-from tracekit.facts.calls import calls
+from tracekit.facts.calls import calls as collectives
+from tracekit.facts.p2p_calls import p2p_calls
+from tracekit.passes.kinds import kinds
 from tracekit.trace import RankMeta, RankTrace
 
 DEFAULT = {"thread": 0, "recompute": False, "step": 1}
@@ -20,6 +22,11 @@ def trace(*rows: dict[str, Any], **meta: Any) -> RankTrace:
     full = [{**DEFAULT, **r, "ts": r["at"][0], "dur": r["at"][1] - r["at"][0]} for r in rows]
     frame = pd.DataFrame({c: pd.Series([r.get(c) for r in full], dtype=column.dtype) for c, column in schema.EVENTS.items()})
     return RankTrace(schema.conform(frame, schema.EVENTS), schema.empty(schema.SAMPLES), RankMeta(rank=0, **{"device_type": "gpu", **meta}))
+
+
+def calls(one: RankTrace) -> dict[str, pd.DataFrame]:
+    """Both tables of calls."""
+    return {**collectives(one), **p2p_calls(one)}
 
 
 def directions(*rows: dict[str, Any]) -> list[str | None]:
@@ -103,10 +110,12 @@ def test_a_bucket_spans_the_layers_whose_gradients_came_since_the_one_before() -
 
 def test_a_send_recv_kernel_below_an_all_to_all_is_one() -> None:
     got = calls(
-        trace(
-            {"kind": "operator", "name": "c10d::alltoall_base_", "collective": "all_to_all", "at": (0, 50)},
-            {"kind": "launch", "name": "cudaLaunchKernelExC", "parent": 0, "at": (2, 9)},
-            {**ALL_REDUCE, "name": "ncclKernel_SendRecv", "collective": "send_recv", "launch": 1, "at": (10, 60)},
+        kinds(
+            trace(
+                {"kind": "operator", "name": "c10d::alltoall_base_", "collective": "all_to_all", "at": (0, 50)},
+                {"kind": "launch", "name": "cudaLaunchKernelExC", "parent": 0, "at": (2, 9)},
+                {**ALL_REDUCE, "name": "ncclKernel_SendRecv", "collective": "send_recv", "launch": 1, "at": (10, 60)},
+            )
         )
     )
     assert got["calls"]["kind"].tolist() == ["all_to_all"]

@@ -25,6 +25,13 @@ def test_with_ranks_missing_what_can_be_known_is_right(shared: Path) -> None:
         c["wait_exact"] = set(c["ranks"]) <= here
     tally = checker(shared).check(truth, report_of(folder), ["collectives"])["collectives"]
     assert (tally.first, tally.made > 5000) == ([], True)
+    # a collective moves bytes for no longer than its latest rank here was in it
+    longest = {
+        (r["group"], tuple(r["group_ranks"]), r["seq"]): r["transfer_upper_bound_ns"]
+        for r in report_of(folder)["metrics"]["collectives"]["tables"]["instances"]
+    }
+    known = [(c["transfer"], longest[c["pg"], tuple(sorted(c["ranks"])), c["seq"]]) for c in truth["collectives"] if len(c["ranks"]) > 1]
+    assert len(known) > 300 and all(bound is not None and true <= bound + 2 for true, bound in known)
     exact = [x for x in report_of(folder)["metrics"]["collectives"]["tables"]["by_layer"] if x["step"] is None and x["axis"] == "tp"]
     known = {x["layer_index"] for x in exact if x["transfer_ns"] is not None}
     assert known == {0, 1}  # of the tensor-parallel groups only that of stage 0 is whole
@@ -45,12 +52,6 @@ def test_a_batched_kernel_is_divided_only_where_it_goes_one_way(shared: Path) ->
     assert got == want
     directions = {(r["src"] < r["dst"], r["direction"]) for r in report_of(folder)["metrics"]["collectives"]["tables"]["p2p"]}
     assert directions == {(True, "forward"), (False, "backward")}
-
-
-def test_with_clocks_that_differ_waits_are_unknown_and_never_wrong(shared: Path) -> None:
-    tables = report_of(shared / "forged" / "clock_skew")["metrics"]["collectives"]["tables"]
-    assert {r["wait_ns"] for r in tables["by_rank"]} == {None}
-    assert {r["transfer_ns"] for r in tables["p2p"]} == {None}
 
 
 def test_rank_0_of_a_public_ddp_run(shared: Path) -> None:

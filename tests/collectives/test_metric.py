@@ -107,3 +107,41 @@ def test_a_bucket_over_several_layers_is_not_booked_on_its_first() -> None:
     table = METRIC.compute(build({(r, 0): facts(r, bucket, alone, world_size=2) for r in (0, 1)})).tables["by_layer"]
     every = table[table["step"].isna()]
     assert {last if isinstance(last, str) else None: n for last, n in zip(every["layer_last"], every["nbytes"], strict=True)} == {"layers.3": 900, None: 90}
+
+
+def test_a_barrier_has_no_bandwidth_and_no_bytes_in_the_sums() -> None:
+    rows = [{"seq": 1, "kind": "barrier", "at": (0, 5000), "nbytes": 4}, {"seq": 2, "at": (6000, 7000), "nbytes": 1000}]
+    result = METRIC.compute(build({(r, 0): facts(r, *rows, world_size=2) for r in (0, 1)}))
+    by_kind = result.tables["by_kind"]
+    every = by_kind[by_kind["step"].isna()].set_index("kind")
+    assert every["duration_ns"].to_dict() == {"all_reduce": 2000, "barrier": 10_000}
+    assert every["busbw_gbps"].isna().to_dict() == {"all_reduce": False, "barrier": True}
+    assert (result.summary["barriers"], result.summary["nbytes"], result.summary["wire_bytes"]) == (1, 1000, 1000)
+
+
+def test_a_copy_to_another_gpu_has_the_bandwidth_of_its_bytes() -> None:
+    copy = {"kind": "peer_copy", "group": None, "group_ranks": None, "at": (0, 40), "nbytes": 80}
+    result = METRIC.compute(build({(0, 0): facts(0, copy)}))
+    row = result.tables["instances"].iloc[0]
+    assert (row.transfer_ns, row.wait_ns, row.algbw_gbps, row.busbw_gbps, row.wire_bytes) == (40, 0, 2.0, 2.0, 80)
+    assert result.summary["peer_copies"] == 1
+
+
+def test_operations_of_one_kernel_are_one_kernel() -> None:
+    batch = [{"kind": kind, "peer": 1, "batch": 0, "at": (0, 80)} for kind in ("send", "recv")]
+    result = METRIC.compute(build({(0, 0): facts(0, p2p=(*batch, {"kind": "send_recv", "at": (100, 110)}), world_size=2)}))
+    assert (result.summary["p2p_kernels"], result.summary["p2p_kernel_total_ns"], result.summary["p2p"]) == (2, 90, 2)
+
+
+def test_sends_without_a_peer_are_still_communication() -> None:
+    result = METRIC.compute(build({(0, 0): facts(0, p2p=({"kind": "send_recv", "at": (0, 9)},), world_size=2)}))
+    assert result.available
+    assert (result.summary["p2p_kernels"], result.summary["p2p_kernel_total_ns"]) == (1, 9)
+
+
+def test_host_time_stands_apart_from_device_time() -> None:
+    host = {"time_source": "host", "exposed_ns": None, "at": (0, 40)}
+    result = METRIC.compute(build({(0, 0): facts(0, host, {**host, "seq": 2, "at": (50, 110)}, world_size=2)}))
+    assert (result.summary["host_time_instances"], result.summary["host_time_total_ns"], result.summary["exposed_total_ns"]) == (2, 100, None)
+    assert set(result.tables["by_kind"]["time_source"]) == {"host"}
+    assert any("host time" in note for note in result.notes)

@@ -33,6 +33,8 @@ def test_parts_of_a_step_add_up() -> None:
         "exposed_memcpy_ns": 2_000,
         "idle_ns": 8_000,
         "emulated_ns": 0,
+        "kernel_sum_ns": 12_000,
+        "graph_ns": 0,
     }
 
 

@@ -29,6 +29,14 @@ def test_a_timestamp_is_no_duration():
     assert fmt.scalar("allocated_peak_ts_ns", 1_000_000_000_000) == "1,000,000,000,000"
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(3758096384, "3.50 GiB (3.76 GB)"), (2**20, "1.00 MiB (1.05 MB)"), (512, "512 B"), (0, "0 B"), (None, "unknown"), (float("nan"), "unknown")],
+)
+def test_bytes_are_told_in_binary_and_in_decimal_units(count, words):
+    assert fmt.scalar("allocated_peak_bytes", count) == words
+
+
 def test_control_characters_and_direction_marks_never_reach_a_terminal():
     assert fmt.clean("a\x1b[2Jb\nc\u202ed") == "a�[2Jb�c�d"
 

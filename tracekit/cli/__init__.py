@@ -14,12 +14,13 @@ import typer
 
 from tracekit.cli.analyze import analyze
 from tracekit.cli.demo import demo
+from tracekit.cli.doctor import doctor
 from tracekit.cli.endings import ended
 from tracekit.cli.metrics import metrics
 from tracekit.cli.run import run
 
 #: Every command, in the order of the help; its name is the function's, its help the docstring.
-COMMANDS: tuple[Callable[..., Any], ...] = (demo, run, analyze, metrics)
+COMMANDS: tuple[Callable[..., Any], ...] = (demo, run, analyze, doctor, metrics)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.reading import Capture, MaxBytes, MaxEvents, MaxMembers, MaxMemory, MaxRatio, MaxSeconds, Salvage, Workers, asked
 from tracekit.cli.screen import meter, show, writable, write
+from tracekit.reading import DEFAULT
 
 
 def analyze(
@@ -18,20 +20,30 @@ def analyze(
     json: Annotated[bool, typer.Option("--json", help="Write the report document (tracekit.report/1) to stdout, and nothing else.")] = False,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one self-contained HTML file.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that read ranks side by side.", show_default="by the input's size")] = None,
+    capture: Capture = None,
+    salvage: Salvage = False,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="A refused file becomes a finding, and the others are read.")] = False,
+    workers: Workers = None,
+    max_bytes: MaxBytes = DEFAULT.max_bytes,
+    max_ratio: MaxRatio = DEFAULT.max_ratio,
+    max_events: MaxEvents = DEFAULT.max_events,
+    max_members: MaxMembers = DEFAULT.max_members,
+    max_seconds: MaxSeconds = None,
+    max_memory: MaxMemory = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Tell where the time and the memory of one job went.
 
-    Reads torch.profiler traces (*.json, *.json.gz) of one rank or of many, with what lies beside them (Flight
-    Recorder, memory baseline, run.json), and prints health first, then where a step went, then each metric. What
-    cannot be known from the files reads "unknown", with the reason.
+    Reads torch.profiler traces of one rank or of many, nsys exports, NCCL's logs and dumps, memory snapshots, and
+    archives or folders of these, joins what belongs to one rank, and prints health first, then where a step went, then
+    each metric. What cannot be known from the files reads "unknown", with the reason.
 
     \b
     Examples:
       tracekit analyze runs/tp
       tracekit analyze rank0.json.gz rank1.json.gz --html report.html
-      tracekit analyze runs/tp --json > report.json
+      tracekit analyze job.tar.gz --json > report.json
+      tracekit analyze rank0.json --salvage
     """
     from tracekit.analysis import analyze as measure
     from tracekit.report import render
@@ -40,8 +52,9 @@ def analyze(
     for path in (html, markdown):
         if path is not None:
             writable(path)
+    reading = asked(salvage, keep_going, max_bytes, max_ratio, max_events, max_members, max_seconds, max_memory)
     with meter() as progress:
-        analysis = measure(list(paths), workers=workers, progress=progress)
+        analysis = measure(list(paths), workers=workers, progress=progress, reading=reading, capture=capture)
     if html is not None:
         write(html, render("html", analysis))
     if markdown is not None:

@@ -129,9 +129,11 @@ def _mesh_axes(trace: RankTrace, ranks: str | None) -> set[str] | None:
 def _source(trace: RankTrace) -> str:
     """What named the actions."""
     names = [str(c) for c in trace.events["name"].cat.categories]
+    if any(f["code"] == "actions_inferred" for f in trace.findings):
+        return "inferred"
     if any(parse_actions(name) for name in names):
         return "range"
-    return "gpipe_range" if any(GPIPE_RANGE.match(name) for name in names) else "inferred"
+    return "gpipe_range" if any(GPIPE_RANGE.match(name) for name in names) else "label"
 
 
 def _fresh(table: pd.DataFrame, computed: Union, exposed: Union) -> pd.DataFrame:

@@ -2,7 +2,9 @@
 
 compute, comm and copies are unions of intervals; overlap is comm under compute, exposed comm the rest; idle is the
 span minus the union of everything, and so never negative. Work belongs to the step that launched it. Where some of
-that work runs outside the step's window (a step cut by the recording), the window is widened to hold it.
+that work runs outside the step's window (a step cut by the recording), the window is widened to hold it. Communication of which only
+host records are left has no time on a device: what depends on it is null. A CUDA graph that was recorded as one piece is busy time
+of which nobody knows what ran: with one among the work, what depends on the division is null.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.columns import Mask, integers
+from tracekit.executions import host_records
 from tracekit.intervals import intersect, merge, subtract, total
 from tracekit.trace import RankTrace
 from tracekit.windows import step_windows
@@ -24,15 +27,23 @@ def busy(trace: RankTrace) -> dict[str, pd.DataFrame]:
     windows = step_windows(trace)
     masks, device = work_masks(trace), device_of(trace)
     step = integers(trace.events["step"])
+    work = masks["work"]
     rows = []
     for one in devices(trace):
         here = device == one
+        if not (work & here).any():
+            continue  # a host that only launched: nothing is known of a device
         rows.append({"device": one, "step": None, **_measure(trace, masks, here, None)})
         for number, start, end in zip(windows["step"], windows["window_start_ns"], windows["window_end_ns"], strict=True):
-            rows.append({"device": one, "step": number, **_measure(trace, masks, here & (step == number), (int(start), int(end)))})
+            mine = here & (step == number)
+            if (work & mine).any():  # else it is not known whether the device was idle or its work was not recorded
+                rows.append({"device": one, "step": number, **_measure(trace, masks, mine, (int(start), int(end)))})
     if not rows:
         return {"busy": schema.empty(schema.BUSY)}
-    frame = pd.DataFrame(rows).assign(device_type=trace.meta.device_type)
+    frame = pd.DataFrame(rows, dtype=object).assign(device_type=trace.meta.device_type)
+    if host_records(trace.events).any():
+        unknown = ["comm_ns", "overlap_ns", "exposed_comm_ns", *(["busy_ns", "idle_ns"] if trace.meta.device_type == "cpu" else [])]
+        frame = frame.drop(columns=unknown)
     return {"busy": schema.conform(frame, schema.BUSY)}
 
 
@@ -40,19 +51,21 @@ def _measure(trace: RankTrace, masks: dict[str, Mask], here: Mask, window: tuple
     compute, comm, copy, slept = (intervals_of(trace.events, masks[k] & here) for k in ("compute", "communication", "copy", "emulated"))
     overlap = total(intersect(compute, comm))
     kernels = merge(compute, comm)
-    everything = merge(kernels, copy)
+    ran = (masks["compute"] | masks["communication"]) & here
+    graph = intervals_of(trace.events, masks["graph"] & here)
+    everything = merge(kernels, copy, graph)
     first, last = (int(everything[0][0]), int(everything[1][-1])) if len(everything[0]) else (window or (0, 0))
     start, end = (first, last) if window is None else (min(window[0], first), max(window[1], last))
-    return {
-        "span_ns": end - start,
-        "busy_ns": total(everything),
+    whole = {"span_ns": end - start, "busy_ns": total(everything), "graph_ns": total(graph), "idle_ns": end - start - total(everything)}
+    divided = {
         "compute_ns": total(compute),
         "comm_ns": total(comm),
         "overlap_ns": overlap,
         "exposed_comm_ns": total(comm) - overlap,
         "memcpy_ns": total(copy),
         "exposed_memcpy_ns": total(subtract(copy, kernels)),
-        "idle_ns": end - start - total(everything),
-        "emulated_ns": total(slept),
-        "kernels": int(((masks["compute"] | masks["communication"]) & here).sum()),
+        "kernel_sum_ns": int(trace.events["dur"].to_numpy()[ran].sum()),
+        "kernels": int(ran.sum()),
     }
+    told = not (masks["graph"] & here).any()
+    return {**whole, "emulated_ns": total(slept), **(divided if told else dict.fromkeys(divided))}

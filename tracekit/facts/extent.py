@@ -9,9 +9,10 @@ from tracekit.trace import RankTrace
 
 
 def extent(trace: RankTrace) -> dict[str, pd.DataFrame]:
-    """``extent``: one row, first start and last end of all events, and their number (``schema.EXTENT``)."""
-    events = trace.events
+    """``extent``: one row, first start and last end of all events (without any: of the memory events), and their number (``schema.EXTENT``)."""
+    events, ts = trace.events, trace.samples["ts"]
     if not len(events):
-        return {"extent": schema.conform(pd.DataFrame({"start_ns": [0], "end_ns": [0], "events": [0]}), schema.EXTENT)}
+        row = {"start_ns": [ts.min() if len(ts) else 0], "end_ns": [ts.max() + 1 if len(ts) else 0], "events": [0]}
+        return {"extent": schema.conform(pd.DataFrame(row), schema.EXTENT)}
     row = {"start_ns": [events["ts"].min()], "end_ns": [(events["ts"] + events["dur"]).max()], "events": [len(events)]}
     return {"extent": schema.conform(pd.DataFrame(row), schema.EXTENT)}

@@ -10,12 +10,14 @@ recorder's baseline. On a CPU, Total Allocated counts from the profiler's start:
 baseline the level is relative to the start (``baseline_source`` none). CPU frees of blocks older than the recording are not
 recorded by torch: such a block is taken as gone once its address is used again, and an old gradient once ``zero_grad`` ran
 and backward allocated gradients anew. Blocks of the recording that were freed unseen are ended by the pass
-``unseen_frees``. On a GPU run host memory is left out.
+``unseen_frees``. Every device stands for itself, host memory beside the GPUs'; nothing is summed over devices. A memory
+snapshot gives absolute levels and no owners: all it holds is unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
-from tracekit.blocks import CATEGORIES, blocks
+from tracekit.blocks import CATEGORIES, blocks, lives
 from tracekit.columns import integers
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import LAYER_INDEX, layer_index
@@ -34,54 +36,133 @@ Rows = npt.NDArray[np.int64]
 _CURVE_POINTS = 2000
 #: Categories whose amount is only known when what stood before the recording is.
 _NEED_BASELINE = ("parameter", "optimizer_state")
+#: Categories that only forward, backward and optimizer, as parts of the trace, can tell.
+_NEED_PHASES = ("gradient", "optimizer_state", "activation", "input")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One device, and what tells of its memory.
+
+    Attributes:
+        device: its index (0 of the CPU).
+        gpu: whether it is a GPU.
+        own: whether the rank's work ran on this kind of device: blocks of a baseline that name none are its.
+        whole: its events give addresses and totals; in old traces they give sizes alone.
+        snapshot: the row of ``memory_snapshots`` where its events come from a snapshot, or None.
+    """
+
+    device: int
+    gpu: bool
+    own: bool
+    whole: bool
+    snapshot: pd.Series | None
+
+    @property
+    def timed(self) -> bool:
+        """Whether its events have times."""
+        return self.snapshot is None or bool(self.snapshot["timed"])
+
+    def holds(self, block: Mapping[str, Any]) -> bool:
+        """Whether a block of the recorder's baseline is of this device."""
+        kind = block.get("device_type")
+        return (self.own if kind is None else (kind != 0) == self.gpu) and (not self.gpu or block.get("device") in (None, self.device))
+
+    def source(self, trace: RankTrace) -> str:
+        """What tells of the level before the recording."""
+        if self.snapshot is not None:
+            return "none" if pd.isna(self.snapshot["allocated_before_bytes"]) else "snapshot"
+        if not self.whole:
+            return "none"
+        told = trace.meta.memory_baseline
+        if told is not None and (self.own or any(self.holds(b) for b in told)):
+            return "recorder"
+        return "totals" if self.gpu else "none"
 
 
 def memory(trace: RankTrace) -> dict[str, pd.DataFrame]:
     """Tables ``memory_peaks``, ``memory_layers`` and ``memory_curve`` of one rank (see ``schema``); empty without memory events."""
     samples = trace.samples
-    on_gpu = trace.meta.device_type == "gpu"
-    samples = samples[samples["device_type"].ne(0) if on_gpu else samples["device_type"].eq(0)]
+    is_gpu = samples["device_type"].ne(0).fillna(True).to_numpy(bool)
     parts: dict[str, list[pd.DataFrame]] = {"memory_peaks": [], "memory_layers": [], "memory_curve": []}
-    for device, own in samples.groupby(samples["device"].fillna(0)):
-        for name, part in _device(trace, own.sort_values("ts", kind="stable").reset_index(drop=True), int(device)).items():
-            parts[name].append(part)
+    for gpu in (False, True):
+        here = samples[is_gpu == gpu]
+        for device, own in here.groupby(here["device"].fillna(0)):
+            own = own.sort_values("ts", kind="stable").reset_index(drop=True)
+            whole, snapshot = bool(own[["addr", "allocated"]].notna().all(axis=None)), _snapshot(trace, own, int(device)) if gpu else None
+            place = _Place(int(device), gpu, (trace.meta.device_type == "gpu") == gpu, whole, snapshot)
+            for name, part in _device(trace, own, place).items():
+                parts[name].append(part)
     return {name: pd.concat(found, ignore_index=True) if found else schema.empty(schema.FACTS[name]) for name, found in parts.items()}
 
 
-def _device(trace: RankTrace, samples: pd.DataFrame, device: int) -> dict[str, pd.DataFrame]:
-    alive = blocks(trace, samples)
-    alive = _named_by_recorder(alive, trace, samples)
-    old = _baseline(trace, samples, alive, device)
-    level = _levels(trace, samples, old)
+def _snapshot(trace: RankTrace, samples: pd.DataFrame, device: int) -> pd.Series | None:
+    """The snapshot that a device's memory events come from: they name no thread."""
+    table = trace.stated.get("memory_snapshots", schema.empty(schema.MEMORY_SNAPSHOTS))
+    rows = table[table["device"].eq(device)]
+    return rows.iloc[0] if len(rows) and samples["thread"].isna().all() else None
+
+
+def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str, pd.DataFrame]:
+    source = place.source(trace)
+    if place.snapshot is None and place.whole:
+        alive = _named_by_recorder(blocks(trace, samples), trace, samples, place)
+    else:  # of a snapshot no record names the call that it happened in
+        alive = lives(samples if place.whole else samples.iloc[:0]).assign(category="unknown", layer=None)
+    old = _baseline(trace, samples, alive, place)
+    level = _levels(samples, old, source, place)
     alive = pd.concat([old[["made", "freed", "addr", "nbytes", "category", "layer"]], alive], ignore_index=True) if len(old) else alive
     steps = step_windows(trace)[["step", "start_ns", "end_ns"]]
     ts = samples["ts"].to_numpy(np.int64)
     reserved = samples["reserved"].astype("Int64").where(samples["device_type"].ne(0))
     before = int(level[0] - samples["nbytes"].iloc[0])
     peaks, layers, marked = [], [], [0, len(samples) - 1]
-    for step, start, end in [(None, int(ts[0]), int(ts[-1]) + 1), *steps.itertuples(index=False)]:
-        first, last = np.searchsorted(ts, [start, end], "left")
-        at, when, peak = _peak(level, ts, int(first), int(last), before, start)
+    unknown = _untold(trace, source, place)
+    where = {"device": place.device, "device_type": "gpu" if place.gpu else "cpu"}
+    for step, start, end in [(None, int(ts[0]), int(ts[-1]) + 1), *_covered(steps, ts, place).itertuples(index=False)]:
+        first, last = (int(i) for i in np.searchsorted(ts, [start, end], "left"))
+        at, when, peak = _peak(level, ts, first, last, before, start)
         marked.append(max(at, 0))
         held = alive[(alive["made"] <= at) & (alive["freed"] > at)]
         inside = reserved.iloc[max(first - 1, 0) : last]
-        where = {"device": device, "step": step}
+        carried = int(level[first - 1]) if first else before
+        lowest = min(carried, int(level[first:last].min())) if last > first else carried
         peaks.append(
             {
                 **where,
-                "device_type": trace.meta.device_type,
+                "step": step,
+                "allocated_before_bytes": None if source == "none" else carried,
+                "allocated_lowest_bytes": None if source == "none" else lowest,
                 "allocated_peak_bytes": peak,
-                "allocated_peak_ts_ns": when,
+                "allocated_peak_ts_ns": when if place.timed else None,
                 "reserved_peak_bytes": inside.max() if inside.notna().any() else None,
-                **_categories(held, peak, trace),
+                **_categories(held, peak, source, unknown),
             }
         )
-        layers.append(_layers(held).assign(**where))
+        layers.append(_layers(held).assign(**where, step=step))
+    curve = _curve(trace, samples, level, reserved, steps if place.timed else steps.iloc[:0], marked)
+    curve = curve.assign(**where) if place.timed else curve.assign(**where, ts_ns=pd.array([None] * len(curve), "Int64"))
     return {
         "memory_peaks": schema.conform(pd.DataFrame(peaks), schema.MEMORY_PEAKS),
         "memory_layers": schema.conform(pd.concat(layers, ignore_index=True), schema.MEMORY_LAYERS),
-        "memory_curve": _curve(trace, samples, level, reserved, steps, marked, device),
+        "memory_curve": schema.conform(curve, schema.MEMORY_CURVE),
     }
+
+
+def _untold(trace: RankTrace, source: str, place: _Place) -> frozenset[str]:
+    """Categories of which nothing can be told."""
+    if place.snapshot is not None or not place.whole:
+        return frozenset(CATEGORIES)
+    without = frozenset(_NEED_BASELINE) if source != "recorder" else frozenset()
+    return without if source == "recorder" or trace.events["phase"].notna().any() else without | frozenset(_NEED_PHASES)
+
+
+def _covered(steps: pd.DataFrame, ts: Rows, place: _Place) -> pd.DataFrame:
+    """The steps that the events tell of: of a snapshot only those that lie wholly within its records."""
+    if place.snapshot is None:
+        return steps
+    inside = steps["start_ns"].ge(ts[0]) & steps["end_ns"].le(ts[-1] + 1)
+    return steps[inside] if place.timed else steps.iloc[:0]
 
 
 def _peak(level: Rows, ts: Rows, first: int, last: int, before: int, start: int) -> tuple[int, int, int]:
@@ -94,14 +175,15 @@ def _peak(level: Rows, ts: Rows, first: int, last: int, before: int, start: int)
     return first - 1, start, carried
 
 
-def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFrame) -> pd.DataFrame:
+def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFrame, place: _Place) -> pd.DataFrame:
     """Let the recorder name the blocks that it saw during the capture (at ``time_ns``) or at its end.
 
     Where it looked at all gradients (``seen``) while a block lived and the block was none of them, the block is no gradient:
     temporary where it was freed, else unknown, for a CPU block may have been freed unseen.
     """
     end = np.iinfo(np.int64).max
-    saw = [b for b in trace.meta.memory_baseline or () if b.get("when", "blocks") != "blocks" and b.get("category") in CATEGORIES[:-1]]
+    told = [b for b in trace.meta.memory_baseline or () if b.get("when", "blocks") != "blocks" and place.holds(b)]
+    saw = [b for b in told if b.get("category") in CATEGORIES[:-1]]
     if not saw:
         return alive
     ts = np.append(samples["ts"].to_numpy(np.int64), end)
@@ -123,10 +205,10 @@ def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFr
     return alive.assign(category=category)
 
 
-def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, device: int) -> pd.DataFrame:
+def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, place: _Place) -> pd.DataFrame:
     """Blocks of the recorder's baseline on this device, with made = -1 and the event that ended them (``seen``: recorded)."""
-    gpu = trace.meta.device_type == "gpu"
-    rows = [b for b in trace.meta.memory_baseline or () if b.get("when", "blocks") == "blocks" and _on(b, gpu, device)]
+    told = () if place.snapshot is not None or not place.whole else trace.meta.memory_baseline or ()
+    rows = [b for b in told if b.get("when", "blocks") == "blocks" and place.holds(b)]
     old = pd.DataFrame(
         {
             "addr": np.array([int(b["addr"]) for b in rows], np.uint64),
@@ -136,10 +218,10 @@ def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, devi
         }
     )
     n = len(samples)
-    event_addr, size = samples["addr"].to_numpy(np.uint64), samples["nbytes"].to_numpy(np.int64)
     freed, seen = np.full(len(old), n, np.int64), np.zeros(len(old), bool)
     if not len(old) or not n:
         return old.assign(made=-1, freed=freed, seen=seen)
+    event_addr, size = samples["addr"].to_numpy(np.uint64), samples["nbytes"].to_numpy(np.int64)
     # the first event at the address, or the first allocation that overlaps the block, ends it
     order = np.argsort(old["addr"].to_numpy(), kind="stable")
     start = old["addr"].to_numpy()[order]
@@ -154,14 +236,13 @@ def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, devi
         np.minimum.at(freed, order[target[events_]], events_)
     ended = freed < n
     seen[ended] = size[freed[ended]] < 0
-    return _zeroed(trace, samples, alive, old.assign(made=-1, freed=freed, seen=seen))
+    old = old.assign(made=-1, freed=freed, seen=seen)
+    return old if place.gpu else _zeroed(trace, samples, alive, old)
 
 
 def _zeroed(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
     """On a CPU, end old gradients at the first zero_grad after which gradients were allocated anew in the same step."""
     events = trace.events
-    if trace.meta.device_type == "gpu":
-        return old
     zero = events[events["name"].isin([c for c in events["name"].cat.categories if str(c).startswith("Optimizer.zero_grad")])]
     anew = samples["ts"].to_numpy(np.int64)[alive.loc[alive["category"].eq("gradient"), "made"].to_numpy(np.int64)]
     if not len(zero) or not len(anew):
@@ -175,17 +256,14 @@ def _zeroed(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, old: p
     return old.assign(freed=old["freed"].mask(gone, at))
 
 
-def _on(block: Mapping[str, Any], gpu: bool, device: int) -> bool:
-    kind = block.get("device_type")
-    return (kind is None or (kind != 0) == gpu) and (not gpu or block.get("device") in (None, device))
-
-
-def _levels(trace: RankTrace, samples: pd.DataFrame, old: pd.DataFrame) -> Rows:
-    """Bytes allocated after each memory event."""
+def _levels(samples: pd.DataFrame, old: pd.DataFrame, source: str, place: _Place) -> Rows:
+    """Bytes allocated after each memory event; without totals from the least that can have stood before."""
     nbytes = samples["nbytes"].to_numpy(np.int64)
-    summed = np.cumsum(nbytes)
-    allocated = samples["allocated"].fillna(pd.Series(summed, index=samples.index)).to_numpy(np.int64)
-    if trace.meta.device_type == "gpu" or trace.meta.memory_baseline is None:
+    if not place.whole:
+        summed: Rows = np.cumsum(nbytes)
+        return summed - min(int(summed.min()), 0)
+    allocated: Rows = samples["allocated"].to_numpy(np.int64)
+    if place.gpu or source != "recorder":
         return allocated
     unseen = np.zeros(len(samples) + 1, np.int64)
     lost = old[~old["seen"]]
@@ -195,13 +273,10 @@ def _levels(trace: RankTrace, samples: pd.DataFrame, old: pd.DataFrame) -> Rows:
     return level
 
 
-def _categories(held: pd.DataFrame, peak: int, trace: RankTrace) -> dict[str, Any]:
-    """Bytes of each category; unknown is what the others leave of the peak."""
+def _categories(held: pd.DataFrame, peak: int, source: str, unknown: frozenset[str]) -> dict[str, Any]:
+    """Bytes of each category, null of those that cannot be told; unknown is what the others leave of the peak."""
     sums = held.groupby("category")["nbytes"].sum()
-    known: dict[str, int | None] = {c: int(sums.get(c, 0)) for c in CATEGORIES[:-1]}
-    source = "recorder" if trace.meta.memory_baseline is not None else "totals" if trace.meta.device_type == "gpu" else "none"
-    if source != "recorder":
-        known.update(dict.fromkeys(_NEED_BASELINE))
+    known: dict[str, int | None] = {c: None if c in unknown else int(sums.get(c, 0)) for c in CATEGORIES[:-1]}
     rest = peak - sum(v or 0 for v in known.values())
     if rest < 0:  # events are missing: what seems alive is more than there was, so no part can be trusted
         known, rest = dict.fromkeys(CATEGORIES[:-1]), peak
@@ -229,7 +304,7 @@ def _whole_layer(path: str) -> str:
     return path[: m.end("index")] if m else path
 
 
-def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int], device: int) -> pd.DataFrame:
+def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int]) -> pd.DataFrame:
     """The level over time, thinned to the extremes of equal runs of events, with the marked events kept."""
     n = len(samples)
     keep = np.arange(n)
@@ -246,14 +321,13 @@ def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Se
     number = np.where(inside, steps["step"].to_numpy()[np.maximum(row, 0)], 0) if len(steps) else np.zeros(len(ts), np.int64)
     event = integers(samples["event"])[keep]
     phase = trace.events["phase"].astype(object).reindex(event).to_numpy()
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {
-            "device": device,
             "step": pd.arrays.IntegerArray(number.astype(np.int64), ~inside),
             "ts_ns": ts,
+            "record": keep,
             "allocated_bytes": level[keep],
             "reserved_bytes": reserved.iloc[keep].to_numpy(),
             "phase": pd.Series(phase, dtype=object).where(pd.notna(phase), None),
         }
     )
-    return schema.conform(frame, schema.MEMORY_CURVE)

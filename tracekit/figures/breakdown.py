@@ -15,6 +15,7 @@ _PARTS = (
     ("overlap_ns", "compute hiding communication", "#88AACC"),
     ("exposed_comm_ns", "exposed communication", theme.RED),
     ("exposed_memcpy_ns", "exposed copies", theme.CYAN),
+    ("undivided_ns", "whole CUDA graphs, not divided", "#77AADD"),
     ("idle_ns", "idle", theme.GREY),
 )
 
@@ -27,7 +28,11 @@ def time_breakdown(result: Result, *, steps: Collection[int] | None = None) -> g
     chosen = table[table.step.isin(list(steps))] if steps is not None else table[table.step.notna()]
     if not len(chosen):
         chosen = table[table.step.isna()]
-    chosen = chosen.assign(alone_ns=chosen.compute_ns - chosen.overlap_ns)
+    chosen = chosen.assign(alone_ns=chosen.compute_ns - chosen.overlap_ns.fillna(0))
+    whole = chosen.compute_ns.isna()
+    if whole.any():  # busy time with whole CUDA graphs in it stands for all its parts
+        parts = {c: chosen[c].mask(whole, 0) for c in ("alone_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns")}
+        chosen = chosen.assign(**parts, undivided_ns=chosen.busy_ns.where(whole, 0))
     columns = [c for c, _, _ in _PARTS if c in chosen]
     means = chosen.groupby(["rank", "device"])[columns].mean().astype("float64")
     note = ""

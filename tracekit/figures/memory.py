@@ -4,41 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
-from tracekit.wording import size
+from tracekit.wording import sizes
 
 MIB = 2**20
+_PLACE = ("rank", "capture", "device_type", "device")
 
 
 def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
-    """Allocated memory of the fullest rank over time, in MiB and ms since the curve's start, its peak marked."""
+    """Allocated memory of the fullest device over time, in MiB and ms since the curve's start (records, where they have no times), its peak marked."""
     table = result.tables.get("curve")
     peak = _fullest(result)
     if table is None or not len(table) or peak is None:
         return None
-    line = table[_same(table, peak, "rank", "device", "capture")].sort_values("ts_ns", kind="stable")
+    timed = bool(table.ts_ns.notna().all()) and bool(pd.notna(peak["allocated_peak_ts_ns"]))
+    line = table[_same(table, peak, *_PLACE)].sort_values("ts_ns" if timed else "record", kind="stable")
     if not len(line):
         return None
-    start = line.ts_ns.iloc[0]
-    x = (line.ts_ns - start).to_numpy() / 1e6
-    fig = theme.figure("ms since the recording began", height=340, legend=bool(line.reserved_bytes.notna().any()) if "reserved_bytes" in line else False)
+    start = line.ts_ns.iloc[0] if timed else 0
+    x = (line.ts_ns - start).to_numpy(np.int64) / 1e6 if timed else line.record.to_numpy(np.int64)
+    unit = "ms" if timed else ""
+    both = "reserved_bytes" in line and bool(line.reserved_bytes.notna().any())
+    fig = theme.figure("ms since the recording began" if timed else "record (they have no times)", height=340, legend=both)
     fig.add_scatter(
         x=x, y=(line.allocated_bytes / MIB).to_numpy(), name="allocated", line={"color": theme.BLUE, "width": 2, "shape": "hv"}, fill="tozeroy",
         fillcolor="rgba(68,119,170,0.12)", customdata=line.phase.astype(object).where(line.phase.notna(), "").to_list() if "phase" in line else None,
-        hovertemplate="%{y:.1f} MiB at %{x:.1f} ms %{customdata}<extra></extra>",
+        hovertemplate=f"%{{y:.1f}} MiB at %{{x}} {unit} %{{customdata}}<extra></extra>",
     )  # fmt: skip
-    if "reserved_bytes" in line and line.reserved_bytes.notna().any():
+    if both:
         fig.add_scatter(
             x=x, y=(line.reserved_bytes.astype("float64") / MIB).to_numpy(), name="reserved", line={"color": theme.GREY, "width": 1.5, "shape": "hv"}
         )
     top = peak["allocated_peak_bytes"] / MIB
-    at = (peak["allocated_peak_ts_ns"] - start) / 1e6
+    at = (peak["allocated_peak_ts_ns"] - start) / 1e6 if timed else int(x[int(line.allocated_bytes.to_numpy(np.int64).argmax())])
     right = at > 0.6 * x[-1]
-    text = f"peak {size(peak['allocated_peak_bytes'])}, rank {peak['rank']}"
+    text = f"peak {sizes(peak['allocated_peak_bytes'])}, {_name(result, peak)}"
     fig.add_annotation(
         x=at, y=top, text=text, showarrow=True, arrowhead=2, arrowcolor=theme.RED, ax=-40 if right else 40, ay=-26,
         xanchor="right" if right else "left", font={"color": theme.INK, "size": 13},
@@ -56,7 +61,7 @@ def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
     if len(table) > theme.RANK_LIMIT:
         note = f"{theme.RANK_LIMIT} of {len(table)} ranks: the fullest"
         table = table.nlargest(theme.RANK_LIMIT, "allocated_peak_bytes").sort_values("rank")
-    rows = [f"rank {r}" for r in table["rank"]]
+    rows = [_name(result, row) for _, row in table.iterrows()]
     fig = theme.figure("MiB", height=theme.lane_height(len(rows)), rows=rows, note=note)
     for name, colour in theme.MEMORY.items():
         values = table.get(f"{name}_bytes")
@@ -75,11 +80,11 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
     if table is None or not len(table) or peak is None:
         return None
     same = table.step.isna() if pd.isna(peak["step"]) else table.step == peak["step"]
-    rows = table[same & _same(table, peak, "rank", "device", "capture")].sort_values("layer_index")
+    rows = table[same & _same(table, peak, *_PLACE)].sort_values("layer_index")
     if not len(rows):
         return None
     names = [theme.label(n) if isinstance(n, str) else "no layer" for n in rows.layer]
-    fig = theme.figure(f"layer (rank {peak['rank']}, at its peak)", height=300, legend=False)
+    fig = theme.figure(f"layer ({_name(result, peak)}, at its peak)", height=300, legend=False)
     fig.add_bar(
         x=names, y=(rows.activation_bytes.astype("float64") / MIB).to_numpy(), marker={"color": theme.YELLOW},
         hovertemplate="%{x}: %{y:.2f} MiB<extra></extra>",
@@ -90,17 +95,26 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
 
 
 def _whole(result: Result) -> pd.DataFrame | None:
-    """One row per rank and device: the peak of the whole trace, or the highest step where no row spans it."""
+    """One row per rank and device: the peak of the whole trace, or the highest step where no row spans it. Of GPUs, where there are any."""
     table = result.tables.get("peaks")
     if table is None or not len(table):
         return None
     rows = table[table.step.isna()] if table.step.isna().any() else table
+    gpu = rows.device_type.eq("gpu") if "device_type" in rows else pd.Series(False, index=rows.index)
+    rows = rows[gpu] if gpu.any() else rows
     return rows.sort_values("allocated_peak_bytes", ascending=False).drop_duplicates(["rank", "device"]).sort_values(["rank", "device"])
 
 
 def _fullest(result: Result) -> pd.Series | None:
     table = _whole(result)
     return None if table is None else table.iloc[int(table.allocated_peak_bytes.astype("float64").to_numpy().argmax())]
+
+
+def _name(result: Result, row: pd.Series) -> str:
+    """``rank 3``, and the GPU where a rank has several."""
+    table = _whole(result)
+    several = table is not None and table.groupby("rank")["device"].nunique().max() > 1
+    return f"rank {row['rank']}, GPU {row['device']}" if several else f"rank {row['rank']}"
 
 
 def _same(table: pd.DataFrame, row: pd.Series, *columns: str) -> pd.Series:

@@ -28,6 +28,7 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("backward", GREEN),
     ("optimizer", "#88CCAA"),
     ("compute", "#88AACC"),
+    ("graphs", "#77AADD"),
     ("idle", GREY),
 )
 #: Mesh axis -> how much white is mixed into the colour of its communication.

@@ -1,19 +1,24 @@
-"""How do the facts of single ranks become one Job? Groups, then matching over ranks, then pairing of sends."""
+"""How do the facts of single ranks become one Job? Groups, matching over ranks, pairing of sends; then once more on aligned clocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
+from tracekit.job.align import align, comparable, with_resolution
 from tracekit.job.base import Job
-from tracekit.job.inference import infer_groups
+from tracekit.job.bases import bases
+from tracekit.job.flight import compare
+from tracekit.job.inference import complete_groups, cut_groups, infer_groups
 from tracekit.job.matching import match
 from tracekit.job.p2p import pair
-from tracekit.job.topology import DATA_AXES, canonical, topology
+from tracekit.job.retime import retime
+from tracekit.job.topology import DATA_AXES, topology, world_size
 from tracekit.trace import RankFacts
-from tracekit.vocabulary import Collective, Direction
+from tracekit.vocabulary import Collective, Direction, Severity
 
 
 def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
@@ -23,16 +28,33 @@ def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
         facts: facts per (rank, capture), in any order.
 
     Returns:
-        The job, its ranks sorted, its collectives matched per capture.
+        The job, its ranks sorted, its collectives matched per capture, all times on the clock of the lowest rank.
     """
     ranks = dict(sorted(facts.items()))
+    job = _joined(ranks)
+    clocks = align(ranks, job.instances, job.by_rank, job.p2p)
+    aligned = retime(ranks, clocks.table)
+    if any(aligned[key] is not one for key, one in ranks.items()):
+        job = _joined(aligned)
+    flight = compare(ranks, job.table("records"), job.table("group_status"), job.world_size)
+    return replace(
+        job,
+        flight=flight,
+        clocks=clocks.table,
+        instances=with_resolution(job.instances, job.by_rank, clocks.table),
+        p2p=comparable(job.p2p, clocks.table, ranks),
+        findings=(*job.findings, *clocks.findings, *bases(ranks, clocks.table), *(flight.findings if flight is not None else ())),
+    )
+
+
+def _joined(ranks: Mapping[tuple[int, int], RankFacts]) -> Job:
+    """The job on the clocks that the facts are on."""
     job = Job(ranks)
     calls, p2p_calls = job.table("calls"), job.table("p2p_calls")
     types = pd.DataFrame([(*key, one.meta.device_type) for key, one in ranks.items()], columns=["rank", "capture", "device_type"])
     calls, p2p_calls = (frame.merge(types, on=["rank", "capture"], how="left") for frame in (calls, p2p_calls))
-    calls = infer_groups(calls)
+    calls = complete_groups(infer_groups(calls), world_size(ranks))
     known = topology(ranks, calls, p2p_calls)
-    calls = _fill_world(calls, known.world_size)
     matched = match(calls, known.axis_of, known.described, len(known.missing))
     paired = pair(p2p_calls, known.axis_of, known.described, matched.skewed)
     instances = _data_directions(matched.instances)
@@ -45,16 +67,19 @@ def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
         instances=instances,
         by_rank=matched.by_rank,
         p2p=paired.p2p,
-        findings=(*known.findings, *matched.findings, *paired.findings),
+        findings=(*known.findings, *_cut_finding(calls), *matched.findings, *paired.findings),
     )
 
 
-def _fill_world(calls: pd.DataFrame, world: int | None) -> pd.DataFrame:
-    """A group as large as the job holds every rank, even where the trace cuts its list of ranks."""
-    if not world:
-        return calls
-    whole = calls["group_ranks"].isna() & calls["group_size"].eq(world).fillna(False).astype(bool)
-    return calls.assign(group_ranks=calls["group_ranks"].astype(object).where(~whole, canonical(range(world)))) if whole.any() else calls
+def _cut_finding(calls: pd.DataFrame) -> list[dict[str, Any]]:
+    names = cut_groups(calls)
+    if not names:
+        return []
+    says = (
+        f"the trace cuts the rank lists of process groups {', '.join(names[:5])} and nothing else lists them: who is missing from their collectives is unknown"
+    )
+    where = {"file": None, "rank": None, "offset": None}
+    return [{"code": "group_ranks_cut", "severity": str(Severity.WARNING), "message": says, "count": len(names), **where}]
 
 
 def _data_directions(instances: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit import schema
+from tracekit.job.flight import Flight
 from tracekit.trace import RankFacts
 
 
@@ -25,6 +26,8 @@ class Job:
         instances: collectives matched over ranks, one row each (``job.matching``).
         by_rank: the calls of those instances, one row per rank (``job.matching``).
         p2p: sends matched with their receives (``job.matching``).
+        clocks: each rank's clock against the reference rank's (``job.align``); the facts' times are already on the latter.
+        flight: the ranks' Flight Recorder dumps laid side by side (``job.flight``), or None.
         findings: health findings of the job itself (rows of ``schema.FINDINGS`` as dicts).
     """
 
@@ -36,6 +39,8 @@ class Job:
     instances: pd.DataFrame = field(default_factory=pd.DataFrame)
     by_rank: pd.DataFrame = field(default_factory=pd.DataFrame)
     p2p: pd.DataFrame = field(default_factory=pd.DataFrame)
+    clocks: pd.DataFrame = field(default_factory=pd.DataFrame)
+    flight: Flight | None = None
     findings: tuple[Mapping[str, Any], ...] = ()
 
     def table(self, name: str) -> pd.DataFrame:
@@ -55,12 +60,12 @@ class Job:
 
     @property
     def steady_steps(self) -> frozenset[int]:
-        """Steps that are complete and no warm-up on every rank; every complete step where none is left."""
+        """Steps that are complete and no warm-up on every rank; every complete step where none is left, every step where none is complete."""
         steps = self.table("steps")
         complete = steps.groupby("step").complete.all()
         warm = steps.groupby("step").warmup.any()
         whole = set(complete.index[complete])
-        return frozenset(int(s) for s in whole - set(warm.index[warm])) or frozenset(int(s) for s in whole)
+        return frozenset(int(s) for s in whole - set(warm.index[warm])) or frozenset(int(s) for s in whole or complete.index)
 
     @property
     def emulated(self) -> bool:

@@ -1,8 +1,10 @@
-"""Which ranks' calls belong together when the trace names no process group? Inferred from common ends on one clock.
+"""Which ranks are in a group when the trace does not list them? Read off who takes part, or inferred from common ends on one clock.
 
-Traces older than torch 2.2 carry no group metadata. A collective ends on all its ranks at almost the same moment, so the
-streams of a group, one per rank, show the same calls in the same order with the same ends. That is used, and marked, only
-where it is beyond doubt: several calls, all with ends within ``TOLERANCE_NS``, all overlapping in time, one stream per rank.
+torch cuts lists of more than 30 ranks: a group as large as the job holds every rank, and a group as large as the number of ranks that
+make calls under one cut list holds just those. Traces older than torch 2.2 carry no group metadata at all. A collective ends on all
+its ranks at almost the same moment, so the streams of a group, one per rank, show the same calls in the same order with the same
+ends. That is used, and marked, only where it is beyond doubt: several calls, all with ends within ``TOLERANCE_NS``, all overlapping in
+time, one stream per rank.
 """
 
 from __future__ import annotations
@@ -12,37 +14,69 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.job.topology import canonical
+from tracekit.vocabulary import P2P, Collective
 
 #: Ends of one collective on its ranks differ by single microseconds; ends of unrelated ones by chance far more.
 TOLERANCE_NS = 20_000
 #: One common end may be chance.
 MINIMUM_CALLS = 2
+#: Kinds that are certainly of a whole group.
+_COLLECTIVE = frozenset(Collective) - P2P - {Collective.PEER_COPY}
 
 
 def infer_groups(calls: pd.DataFrame) -> pd.DataFrame:
     """The calls with ``group_ranks`` filled where ends show it, and a column ``inferred`` that says where.
 
     Args:
-        calls: collective calls of all ranks: capture, rank, device, stream, kind, group_ranks, start_ns, end_ns.
+        calls: collective calls of all ranks: capture, rank, device, stream, kind, group, group_ranks, group_cut, group_size, time_source,
+            start_ns, end_ns.
     """
-    todo = calls["group_ranks"].isna() & calls["group"].isna()
+    todo = calls["group_ranks"].isna() & calls["group_cut"].isna() & calls["time_source"].eq("device") & calls["kind"].ne(Collective.PEER_COPY)
     group_ranks = calls["group_ranks"].astype(object).copy()
     inferred = pd.Series(False, index=calls.index)
     unknown = calls[todo].sort_values(["capture", "rank", "device", "stream", "start_ns"], kind="stable")
     for _, capture in unknown.groupby("capture", sort=False):
-        streams = [s for _, s in capture.groupby(["rank", "device", "stream"], sort=False, dropna=False)]
-        alike: dict[tuple[str, ...], list[pd.DataFrame]] = {}
+        streams = [s for _, s in capture.groupby(["rank", "device", "stream", "group", "group_size"], sort=False, dropna=False)]
+        alike: dict[tuple[object, ...], list[pd.DataFrame]] = {}
         for stream in streams:
-            alike.setdefault(tuple(stream["kind"]), []).append(stream)
+            alike.setdefault(tuple(stream[["kind", "group", "group_size"]].astype(str).itertuples(index=False, name=None)), []).append(stream)
         for kinds, members in alike.items():
             if len(members) < 2 or len(kinds) < MINIMUM_CALLS:
                 continue
+            size = members[0]["group_size"].iloc[0]
             for together in _by_common_ends(members):
+                if pd.notna(size) and len(together) != size:
+                    continue
                 ranks = [int(members[i]["rank"].iloc[0]) for i in together]
                 rows = np.concatenate([members[i].index.to_numpy() for i in together])
                 group_ranks.loc[rows] = canonical(ranks)
                 inferred.loc[rows] = True
     return calls.assign(group_ranks=group_ranks, inferred=inferred)
+
+
+def complete_groups(calls: pd.DataFrame, world: int | None) -> pd.DataFrame:
+    """The calls with ``group_ranks`` filled where the size of the group leaves no choice.
+
+    Args:
+        calls: as :func:`infer_groups` returns them.
+        world: ranks of the job, or None.
+    """
+    ranks = calls["group_ranks"].astype(object).copy()
+    if world:
+        ranks = ranks.where(~(ranks.isna() & calls["group_size"].eq(world).fillna(False).astype(bool)), canonical(range(world)))
+    cut = calls[ranks.isna() & calls["group_cut"].notna() & calls["group_size"].notna()]
+    for (_, _, size), part in cut.groupby(["group", "group_cut", "group_size"], sort=False, dropna=False):
+        here = sorted({int(r) for r in part["rank"]})
+        if len(here) == size:
+            ranks.loc[part.index] = canonical(here)
+    # in a job of two, whoever communicates at all does so with the other
+    both = ranks.isna() & calls["group_size"].isna() & calls["kind"].isin(list(_COLLECTIVE)) & (world == 2)
+    return calls.assign(group_ranks=ranks.mask(both, "0,1"), inferred=calls["inferred"] | both)
+
+
+def cut_groups(calls: pd.DataFrame) -> list[str]:
+    """Names of groups whose list of ranks is cut and stays unknown."""
+    return sorted({str(name) for name in calls.loc[calls["group_ranks"].isna() & calls["group_cut"].notna(), "group"]})
 
 
 def _by_common_ends(members: list[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:

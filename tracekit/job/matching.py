@@ -1,11 +1,15 @@
 """Which calls of different ranks are one collective, and who waited for whom?
 
+Calls belong together by group and sequence number. Where the number is not the group's (some backends count every call of the process, or
+count waits too), the calls that it joins do not overlap in time while those that their order joins do: then the order decides.
+
 For a collective that holds the calls of all its ranks, with ``latest`` the last start among them,
 
     wait_r = latest - start_r,   transfer_r = end_r - latest,   so   end_r - start_r = wait_r + transfer_r   exactly.
 
 Rooted or tiny collectives may end on a rank before the last one arrives: that rank's two parts are unknown, never
-negative. With ranks missing the wait is a lower bound and the transfer unknown; a lone rank of a group knows neither.
+negative. With ranks missing the wait is a lower bound and the transfer unknown, but no longer than what the ranks that are here show
+(``transfer_upper_bound_ns``); a lone rank of a group knows neither part.
 Definition after Holistic Trace Analysis and NVIDIA's NCCL Inspector, made exact. No Python loop runs over collectives.
 """
 
@@ -25,13 +29,16 @@ from tracekit.vocabulary import Collective, Severity
 #: Ends of one NCCL collective on its ranks differ by microseconds; a median beyond this means that clocks differ.
 CLOCK_TOLERANCE_NS = 100_000
 
+#: Share of a group's calls that must overlap in time for a way of matching them to be believed against another.
+_MOST = 0.5
+
 #: Kinds in which every rank waits for every other, so that the ends must agree.
 _SYMMETRIC = [Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL, Collective.BARRIER]
 
-_ATTRIBUTES = ["step", "kind", "group", "group_desc", "group_ranks", "group_size", "seq", "dtype"]
+_ATTRIBUTES = ["step", "time_source", "kind", "group", "group_desc", "group_ranks", "group_size", "seq", "dtype"]
 _ATTRIBUTES += ["layer", "layer_last", "layer_source", "direction", "microbatch", "stage", "in_action"]
 
-INSTANCES = ["instance", "capture", *_ATTRIBUTES, "axis", "nbytes", "transfer_ns", "wait_max_ns", "exposed_max_ns"]
+INSTANCES = ["instance", "capture", *_ATTRIBUTES, "axis", "nbytes", "transfer_ns", "transfer_upper_bound_ns", "wait_max_ns", "exposed_max_ns"]
 INSTANCES += ["matched_ranks", "wait_is_lower_bound", "matched_by"]
 BY_RANK = ["instance", "rank", "start_ns", "end_ns", "wait_ns", "transfer_ns", "exposed_ns", "nbytes"]
 
@@ -66,12 +73,12 @@ def match(calls: pd.DataFrame, axis_of: Mapping[str, str], described: frozenset[
         missing: number of ranks of the job that have no trace; a group that was inferred may then have lost some.
     """
     calls = calls.sort_values(["capture", "rank", "start_ns", "end_ns"], kind="stable").reset_index(drop=True)
-    key, matched_by, unmatched = _keys(calls)
+    key, matched_by, unmatched, renumbered = _keys(calls)
     order = np.lexsort((calls["rank"].to_numpy(), key))
     rows = calls.iloc[order].reset_index(drop=True)
     key, how = key[order], matched_by[order]
     rows, skewed = _split(rows, key, missing)
-    findings = _findings(unmatched, skewed)
+    findings = _findings(unmatched, skewed, renumbered)
     firsts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else np.empty(0, np.int64)
     instances = _instances(rows, key, how[firsts])
     instances = instances.assign(axis=axis_column(instances, axis_of, described))[INSTANCES]
@@ -81,38 +88,69 @@ def match(calls: pd.DataFrame, axis_of: Mapping[str, str], described: frozenset[
     return Matched(instances.iloc[at].reset_index(drop=True), rows[BY_RANK], skewed, findings)
 
 
-def _keys(calls: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, int]:
-    """Number of each call's collective (dense from 0), how it was found, and how many calls could not be matched."""
-    group = pd.factorize(calls["group_ranks"])[0]
-    name = pd.factorize(calls["group"])[0]
-    seq = integers(calls["seq"])
-    step = integers(calls["step"])
-    how = np.where(group < 0, "none", np.where(calls["inferred"].to_numpy(bool), "ends", np.where(seq >= 0, "sequence", "order"))).astype(object)
-    by_seq, by_order = how == "sequence", (how == "order") | (how == "ends")
-    frame = pd.DataFrame({"capture": calls["capture"].to_numpy(), "group": group, "name": name})
-    frame["by"] = np.select([by_seq, by_order], [0, 1], 2)
+def _keys(calls: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, int, list[str]]:
+    """Number of each call's collective (dense from 0), how it was found, how many calls could not be matched, and groups whose numbers are not theirs."""
+    # a list of ranks that the trace cuts is the same on every rank of the group: it tells groups apart, if not who is in them
+    group = pd.factorize(calls["group_ranks"].where(calls["group_ranks"].notna(), calls["group_cut"]))[0]
+    seq, step = integers(calls["seq"]), integers(calls["step"])
+    lone = (group < 0) | calls["kind"].eq(Collective.PEER_COPY).to_numpy()
+    how = np.where(lone, "none", np.where(calls["inferred"].to_numpy(bool), "ends", np.where(seq >= 0, "sequence", "order"))).astype(object)
+    frame = pd.DataFrame({"capture": calls["capture"].to_numpy(), "group": group, "name": pd.factorize(calls["group"])[0], "rank": calls["rank"].to_numpy()})
+    # names keep groups of the same ranks apart; where each rank knows one group of these ranks, it is the same one whatever it is called there
+    names = frame.groupby(["capture", "group", "rank"])["name"].transform("nunique").groupby([frame["capture"], frame["group"]]).transform("max")
+    frame["name"] = frame["name"].where(names > 1, -1)
+    key = _grouped(frame, how, seq, step)
+    foreign = _not_by_sequence(calls, frame, how, key, _grouped(frame, np.where(how == "sequence", "order", how), seq, step))
+    if foreign.any():
+        how[foreign] = "order"
+        key = _grouped(frame, how, seq, step)
+    torn = _torn(frame, key, pd.factorize(calls["kind"])[0], np.isin(how, ["order", "ends"]))
+    how[torn] = "none"
+    alone = np.where(torn, key.max(initial=0) + 1 + np.arange(len(key)), key)
+    return pd.factorize(alone)[0], how, int(torn.sum()), sorted(set(calls["group"].astype(str)[foreign]))
+
+
+def _grouped(frame: pd.DataFrame, how: np.ndarray, seq: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Number of each call's collective when calls are matched as ``how`` says; fills ``by``, ``at`` and ``nth`` of the frame."""
+    frame["by"] = np.select([how == "sequence", (how == "order") | (how == "ends")], [0, 1], 2)
     # an inferred group has its own exact order; steps cut differently on two ranks would only tear it
-    frame["at"] = np.select([by_seq, how == "order"], [seq, step], -1)
-    frame["rank"] = calls["rank"].to_numpy()
+    frame["at"] = np.select([how == "sequence", how == "order"], [seq, step], -1)
     # the n-th call of one rank under the same key: the order itself, or a sequence number that began again
     frame["nth"] = frame.groupby(["capture", "group", "name", "by", "at", "rank"], sort=False).cumcount()
     frame.loc[frame["by"] == 2, "nth"] = np.arange(int((frame["by"] == 2).sum()))
-    key = frame.groupby(["capture", "group", "name", "by", "at", "nth"], sort=False).ngroup().to_numpy()
-    torn = _torn(frame, key, pd.factorize(calls["kind"])[0])
-    how[torn] = "none"
-    alone = np.where(torn, key.max(initial=0) + 1 + np.arange(len(key)), key)
-    return pd.factorize(alone)[0], how, int(torn.sum())
+    return np.asarray(frame.groupby(["capture", "group", "name", "by", "at", "nth"], sort=False).ngroup())
 
 
-def _torn(frame: pd.DataFrame, key: np.ndarray, kind: np.ndarray) -> np.ndarray:
+def _not_by_sequence(calls: pd.DataFrame, frame: pd.DataFrame, how: np.ndarray, by_sequence: np.ndarray, by_order: np.ndarray) -> np.ndarray:
+    """Calls of groups whose sequence numbers join calls of different times, while their order joins calls of one time."""
+    numbered = how == "sequence"
+    share = [_overlapping(calls, frame, key, numbered) for key in (by_sequence, by_order)]
+    out: np.ndarray = numbered & (share[0] < _MOST) & (share[1] >= _MOST)
+    return out
+
+
+def _overlapping(calls: pd.DataFrame, frame: pd.DataFrame, key: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Share of a group's calls that a key joins with all others of the collective at one time; of groups with one rank here, 1."""
+    grouped = calls.groupby(key, sort=False)
+    several = grouped["rank"].transform("size").gt(1)
+    together = grouped["start_ns"].transform("max") < grouped["end_ns"].transform("min")
+    groups = [frame["capture"], frame["group"], frame["name"]]
+    ranks = frame["rank"].where(which).groupby(groups).transform("nunique").to_numpy()
+    share = (several & together & which).groupby(groups).transform("sum").to_numpy() / np.maximum(
+        pd.Series(which).groupby(groups).transform("sum").to_numpy(), 1
+    )
+    return np.where(ranks > 1, share, 1.0)
+
+
+def _torn(frame: pd.DataFrame, key: np.ndarray, kind: np.ndarray, by_order: np.ndarray) -> np.ndarray:
     """Calls whose match is certainly wrong: different kinds under one key, or ranks with different numbers of calls where order decides."""
-    kinds = pd.Series(kind).groupby(key)
-    mixed = (kinds.transform("min") != kinds.transform("max")).to_numpy()
+    kinds = pd.Series(np.where(kind < 0, np.nan, kind)).groupby(key)
+    mixed = (kinds.transform("min") < kinds.transform("max")).to_numpy()
     where = [frame[c] for c in ("capture", "group", "name", "by", "at")]
     per_rank = frame.groupby(["capture", "group", "name", "by", "at", "rank"], sort=False)["nth"].transform("size")
     counts = per_rank.groupby(where, sort=False)
-    uneven = (counts.transform("min") != counts.transform("max")).to_numpy() & (frame["by"] == 1).to_numpy()
-    return mixed | uneven
+    uneven = (counts.transform("min") != counts.transform("max")).to_numpy() & by_order
+    return np.asarray(mixed | uneven)
 
 
 def _split(rows: pd.DataFrame, key: np.ndarray, missing: int) -> tuple[pd.DataFrame, frozenset[int]]:
@@ -127,13 +165,16 @@ def _split(rows: pd.DataFrame, key: np.ndarray, missing: int) -> tuple[pd.DataFr
     bad = _skewed_groups(rows, spread, whole & (members > 1))
     skewed = frozenset(rows["rank"].to_numpy()[bad].tolist())
     early = end < latest
-    wait_known = ~bad & ~early & ((members > 1) | (size == 1))
-    transfer_known = wait_known & whole
+    # a copy to another GPU begins when it moves bytes: it waits for nobody; what a host's call waited for is not seen
+    copies = rows["kind"].eq(Collective.PEER_COPY).to_numpy()
+    wait_known = copies | (~bad & ~early & ((members > 1) | (size == 1)) & rows["time_source"].ne("host").to_numpy())
+    transfer_known = copies | (wait_known & whole)
     rows = rows.assign(
         wait_ns=pd.arrays.IntegerArray(latest - start, ~wait_known),
         transfer_ns=pd.arrays.IntegerArray(end - latest, ~transfer_known),
+        bound_ns=pd.arrays.IntegerArray(end - latest, early | (~copies & (bad | rows["time_source"].eq("host").to_numpy()))),
         members=members,
-        partial=~whole,
+        partial=~whole & ~copies,
         early=early,
     )
     return rows, skewed
@@ -148,7 +189,7 @@ def _sizes(rows: pd.DataFrame) -> np.ndarray:
 
 def _skewed_groups(rows: pd.DataFrame, spread: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """Calls of groups on GPUs whose symmetric collectives do not end together: their clocks differ."""
-    usable = usable & rows["kind"].isin(_SYMMETRIC).to_numpy() & rows["device_type"].eq("gpu").to_numpy()
+    usable = usable & rows["kind"].isin(_SYMMETRIC).to_numpy() & rows["device_type"].eq("gpu").to_numpy() & rows["time_source"].ne("host").to_numpy()
     where = [rows["capture"], rows["group_ranks"]]
     median = pd.Series(np.where(usable, spread, np.nan)).groupby(where, sort=False, dropna=False).transform("median")
     return (median > CLOCK_TOLERANCE_NS).to_numpy() & rows["group_ranks"].notna().to_numpy()
@@ -157,7 +198,8 @@ def _skewed_groups(rows: pd.DataFrame, spread: np.ndarray, usable: np.ndarray) -
 def _instances(rows: pd.DataFrame, key: np.ndarray, how: np.ndarray) -> pd.DataFrame:
     grouped = rows.groupby(key, sort=False)
     out = grouped[["capture", *_ATTRIBUTES]].first()
-    transfer = grouped["transfer_ns"].median()
+    # of an even number the lower of the two in the middle: a time that was measured
+    transfer, bound = (grouped[c].quantile(0.5, interpolation="lower") for c in ("transfer_ns", "bound_ns"))
     known = ~grouped["early"].any() & grouped["transfer_ns"].count().gt(0)
     nbytes_low, nbytes_high = grouped["nbytes"].min(), grouped["nbytes"].max()
     # an uneven all-to-all has no single size; for the other kinds a rank that passes an empty buffer must not count
@@ -165,6 +207,7 @@ def _instances(rows: pd.DataFrame, key: np.ndarray, how: np.ndarray) -> pd.DataF
     out = out.assign(
         nbytes=nbytes_high.astype("Int64").mask(uneven.astype(bool)),
         transfer_ns=transfer.round().astype("Int64").mask(~known),
+        transfer_upper_bound_ns=bound.round().astype("Int64").mask(grouped["early"].any()),
         wait_max_ns=grouped["wait_ns"].max().astype("Int64"),
         exposed_max_ns=grouped["exposed_ns"].max().astype("Int64"),
         matched_ranks=grouped["rank"].size().astype("int64"),
@@ -172,7 +215,7 @@ def _instances(rows: pd.DataFrame, key: np.ndarray, how: np.ndarray) -> pd.DataF
         matched_by=how,
     )
     out["group_size"] = pd.arrays.IntegerArray(sizes := _sizes(out), sizes < 0)
-    for column in ("group", "group_desc", "group_ranks", "dtype", "layer", "layer_last", "layer_source", "direction"):
+    for column in ("kind", "time_source", "group", "group_desc", "group_ranks", "dtype", "layer", "layer_last", "layer_source", "direction"):
         out[column] = out[column].astype(object).where(out[column].notna(), None)
     return out.assign(instance=_names(out, grouped["rank"].first()))
 
@@ -198,11 +241,17 @@ def _names(instances: pd.DataFrame, first_rank: pd.Series) -> np.ndarray:
     return np.asarray(base.where(again == 0, base + "." + again.astype(str).astype(object)).to_numpy(object))
 
 
-def _findings(unmatched: int, skewed: frozenset[int]) -> tuple[dict[str, Any], ...]:
+def _findings(unmatched: int, skewed: frozenset[int], renumbered: list[str]) -> tuple[dict[str, Any], ...]:
     out = []
     if unmatched:
         text = f"{unmatched} collective calls could not be matched over ranks (their groups' ranks differ in number or kind of calls): their waits are unknown"
         out.append(("collectives_unmatched", text, unmatched))
+    if renumbered:
+        text = (
+            f"sequence numbers of process groups {', '.join(renumbered[:5])} are not counted per group: they join calls of different times on different ranks. "
+            "Their calls were matched by order within group and step"
+        )
+        out.append(("sequence_not_per_group", text, len(renumbered)))
     if skewed:
         text = f"collectives of ranks {compact(skewed)} do not end together: their clocks differ, so waits and transfers between them are unknown"
         out.append(("clocks_not_aligned", text, len(skewed)))

@@ -26,7 +26,7 @@ from tracekit.vocabulary import Collective, Severity
 P2P = ["capture", "step", "src", "dst", "order", "nbytes", "dtype", "direction", "microbatch", "group", "group_ranks", "axis"]
 P2P += ["send_start_ns", "send_end_ns", "recv_start_ns", "recv_end_ns", "transfer_ns", "transfer_upper_bound_ns"]
 P2P += ["send_wait_ns", "recv_wait_ns"]
-P2P += ["send_exposed_ns", "recv_exposed_ns", "send_stage", "recv_stage", "coalesced", "matched_by"]
+P2P += ["send_exposed_ns", "recv_exposed_ns", "send_stage", "recv_stage", "coalesced", "time_source", "matched_by"]
 
 #: How to pair, strictest first; what one rule leaves over is tried with the next.
 _RULES = (("group", ["capture", "src", "dst", "group", "step"]), ("pair", ["capture", "src", "dst", "step"]), ("order", ["capture", "src", "dst"]))
@@ -108,9 +108,11 @@ def _table(both: pd.DataFrame, skewed: frozenset[int]) -> pd.DataFrame:
             out[f"{side}_{column}"] = both[f"{column}{end}"].astype("Int64")
     batched, several = (both[[f"{c}_s", f"{c}_r"]] for c in ("batch", "several"))
     out["coalesced"] = batched.notna().any(axis=1)
+    out["time_source"] = either("time_source")
     out["matched_by"] = both["matched_by"].astype(object)
     paired = out["matched_by"].ne("none")
-    divisible = paired & ~several.eq(True).any(axis=1) & ~out["src"].isin(skewed) & ~out["dst"].isin(skewed)
+    on_host = both["time_source_s"].eq("host") | both["time_source_r"].eq("host")
+    divisible = paired & ~on_host & ~several.eq(True).any(axis=1) & ~out["src"].isin(skewed) & ~out["dst"].isin(skewed)
     starts = [out[c].to_numpy(np.int64, na_value=0) for c in ("send_start_ns", "recv_start_ns")]
     last = pd.Series(pd.arrays.IntegerArray(np.maximum(*starts), ~paired.to_numpy(bool)), index=out.index)
     # a small send may be over before its receive is posted, and a receive that ends before the send began has other clocks

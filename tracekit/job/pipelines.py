@@ -1,7 +1,8 @@
 """Which ranks form a pipeline, and which transfer brought each action its input?
 
 The ranks of a pipeline are those of one process group along the mesh axis ``pp``; where no group or mesh tells, those
-that exchange activations or gradients between neighbouring stages. An action F of stage s needs what F of stage s-1
+that exchange activations or gradients between neighbouring stages; where nothing links any two ranks, the ranks of the job in
+order, if their stages are placed so. An action F of stage s needs what F of stage s-1
 sent, an action B or I what B or I of stage s+1 sent, unless both stages live on one rank.
 """
 
@@ -26,6 +27,8 @@ Messages = Mapping[tuple[int | None, int, int], pd.DataFrame]
 
 #: Beyond this an action that starts before its input was ready means that clocks differ, not that a trace is coarse.
 CLOCK_TOLERANCE_NS = 100_000
+#: The same where only the order of ranks makes the pipeline: copies of one stage run at the same time.
+_ORDER_TOLERANCE_NS = 1_000
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Pipeline:
         stages: stages in all, virtual ones counted.
         complete: every rank and every stage is here.
         causal: no action starts before its input was computed, as it must be where clocks agree.
+        by_order: nothing but the order of ranks makes these a pipeline.
     """
 
     capture: int
@@ -52,6 +56,7 @@ class Pipeline:
     stages: int
     complete: bool
     causal: bool
+    by_order: bool = False
 
 
 def pipelines(job: Job) -> list[Pipeline]:
@@ -65,10 +70,13 @@ def pipelines(job: Job) -> list[Pipeline]:
     for capture, rows in actions.groupby("capture", sort=True):
         p2p = job.p2p[job.p2p["capture"].eq(capture)] if len(job.p2p) else job.p2p
         messages = _messages(p2p)
-        for number, ranks in enumerate(_rank_lists(job, rows, p2p)):
+        lists = _rank_lists(job, rows, p2p)
+        in_order = _in_order(job, rows, int(capture)) if all(len(ranks) == 1 for ranks in lists) and not len(p2p) else None
+        for number, ranks in enumerate(lists if in_order is None else [in_order]):
             mine = rows[rows["rank"].isin(ranks)]
             for step, here in mine.groupby("step", dropna=False, sort=True):
-                found.append(_pipeline(int(capture), None if pd.isna(step) else int(step), number, ranks, here, messages))
+                one = _pipeline(int(capture), None if pd.isna(step) else int(step), number, ranks, here, messages, by_order=in_order is not None)
+                found.append(one)
     return sorted(found, key=lambda x: (x.capture, -1 if x.step is None else x.step, x.number))
 
 
@@ -110,7 +118,19 @@ def _connected(stages: dict[int, frozenset[int]], p2p: pd.DataFrame) -> list[tup
     return sorted({tuple(sorted(part)) for part in parts.values()})
 
 
-def _pipeline(capture: int, step: int | None, number: int, ranks: tuple[int, ...], rows: pd.DataFrame, messages: Messages) -> Pipeline:
+def _in_order(job: Job, actions: pd.DataFrame, capture: int) -> tuple[int, ...] | None:
+    """All ranks of the job, where each that is here holds the stages that its number asks for; None where they are no pipeline."""
+    by_rank: Any = actions.groupby("rank")
+    stages = {int(rank): sorted({int(s) for s in part["stage"]}) for rank, part in by_rank}
+    if set(stages) != {rank for rank, c in job.ranks if c == capture}:
+        return None
+    p = job.world_size or max(stages) + 1
+    looped = all(s % p == rank for rank, held in stages.items() for s in held)
+    in_v = all(held == [rank, 2 * p - 1 - rank] for rank, held in stages.items())
+    return tuple(range(p)) if p > 1 and (looped or in_v) else None
+
+
+def _pipeline(capture: int, step: int | None, number: int, ranks: tuple[int, ...], rows: pd.DataFrame, messages: Messages, by_order: bool = False) -> Pipeline:
     rows = rows.sort_values(["rank", "start_ns", "end_ns"], kind="stable", ignore_index=True)
     owner = {int(stage): int(rank) for stage, rank in rows[["stage", "rank"]].drop_duplicates().itertuples(index=False)}
     whole_backward = _whole_backward(rows)
@@ -134,8 +154,9 @@ def _pipeline(capture: int, step: int | None, number: int, ranks: tuple[int, ...
     )
     made = producer >= 0
     ready = rows["end_ns"].to_numpy()[producer[made]]
-    causal = bool((rows["start_ns"].to_numpy()[made] >= ready - CLOCK_TOLERANCE_NS).all())
-    return Pipeline(capture, step, number, ranks, table, stages, whole, causal)
+    tolerance = _ORDER_TOLERANCE_NS if by_order else CLOCK_TOLERANCE_NS
+    causal = bool((rows["start_ns"].to_numpy()[made] >= ready - tolerance).all())
+    return Pipeline(capture, step, number, ranks, table, stages, whole, causal, by_order)
 
 
 def _whole_backward(rows: pd.DataFrame) -> Mask:

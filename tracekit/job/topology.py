@@ -65,7 +65,7 @@ def topology(ranks: Mapping[tuple[int, int], RankFacts], calls: pd.DataFrame, p2
     """
     metas = [facts.meta for facts in ranks.values()]
     run: Mapping[str, Any] = next((m.run for m in metas if m.run), {})
-    world = next((int(m.world_size) for m in metas if m.world_size), None) or _number(run.get("world_size"))
+    world = world_size(ranks)
     present = {rank for rank, _ in ranks}
     missing = tuple(r for r in range(world) if r not in present) if world else ()
     stated = {k: int(v) for k, v in (run.get("mesh") or {}).items()}
@@ -74,12 +74,19 @@ def topology(ranks: Mapping[tuple[int, int], RankFacts], calls: pd.DataFrame, p2
     if world and (every := canonical(range(world))) not in axis_of:
         axis_of[every] = WORLD
     mesh = stated or {axis: ranks_in(group) for group, axis in axis_of.items() if axis != WORLD}
-    findings = [*_missing_finding(missing, world), *_host_finding({m.host for m in metas if m.host})]
+    findings = _missing_finding(missing, world, present)
     guessed = sorted({axis for group, axis in inferred.items() if axis_of.get(group) == axis and group not in described and not stated})
     if guessed:
         text = f"mesh axes were inferred from what the groups are used for ({', '.join(guessed)}): neither run.json nor group descriptions name them"
         findings.append(_finding("axes_inferred", Severity.INFO, text))
     return Topology(world, run, mesh, axis_of, frozenset(described), missing, tuple(findings))
+
+
+def world_size(ranks: Mapping[tuple[int, int], RankFacts]) -> int | None:
+    """Ranks of the whole job, by what the traces or run.json say; None where neither does."""
+    metas = [facts.meta for facts in ranks.values()]
+    stated = next((int(m.world_size) for m in metas if m.world_size), None)
+    return stated or _number(next((m.run for m in metas if m.run), {}).get("world_size"))
 
 
 def mesh_groups(mesh: Mapping[str, int], world: int) -> dict[str, str]:
@@ -186,19 +193,16 @@ def _axes_by_use(calls: pd.DataFrame, p2p: pd.DataFrame) -> dict[str, str]:
     return {ranks: next(iter(found)) for ranks, found in uses.items() if len(found) == 1}
 
 
-def _missing_finding(missing: tuple[int, ...], world: int | None) -> list[dict[str, Any]]:
+def _missing_finding(missing: tuple[int, ...], world: int | None, present: set[int]) -> list[dict[str, Any]]:
+    """A single rank of a job is a choice, and its own figures stand; several but not all leave bounds where figures were expected."""
     if not missing:
         return []
+    if len(present) == 1:
+        text = f"only rank {compact(present)} of {world} is here: what its collectives waited for and how fast they were needs the other ranks"
+        return [_finding("rank_missing", Severity.INFO, text, count=len(missing))]
     noun = "rank" if len(missing) == 1 else "ranks"
     text = f"{noun} {compact(missing)} of {world} missing: waits of their groups are lower bounds and transfers unknown; add their traces"
     return [_finding("rank_missing", Severity.WARNING, text, count=len(missing))]
-
-
-def _host_finding(hosts: set[str]) -> list[dict[str, Any]]:
-    if len(hosts) < 2:
-        return []
-    text = f"ranks ran on {len(hosts)} hosts and their clocks are taken as they are: waits across hosts hold only as well as the clocks agree"
-    return [_finding("clocks_not_aligned", Severity.WARNING, text, count=len(hosts))]
 
 
 def _finding(code: str, severity: str, message: str, count: int | None = None, rank: int | None = None) -> dict[str, Any]:

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from tracekit.metrics import breakdown, budget, collectives, memory, pipeline, recompute, step_time
+from tracekit.metrics import (
+    bandwidth,
+    breakdown,
+    budget,
+    clock,
+    collectives,
+    flight_recorder,
+    links,
+    memory,
+    operators,
+    pipeline,
+    recompute,
+    records,
+    step_time,
+    straggler,
+)
 from tracekit.metrics.base import Metric, Result, unavailable
 
 #: In the order in which a report shows them.
-METRICS: tuple[Metric, ...] = tuple(m.METRIC for m in (budget, step_time, breakdown, collectives, pipeline, memory, recompute))
+METRICS: tuple[Metric, ...] = tuple(
+    m.METRIC for m in (budget, step_time, breakdown, collectives, pipeline, memory, recompute, straggler, clock, flight_recorder, links, operators, records, bandwidth)
+)
 
 __all__ = ["METRICS", "Metric", "Result", "unavailable"]

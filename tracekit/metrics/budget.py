@@ -12,7 +12,7 @@ from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.vocabulary import P2P, group_axis
 
 #: Parts in the order of an account; communication parts stand once per axis.
-PARTS = ("forward", "backward", "recompute", "optimizer", "other_compute", "comm_wait", "comm_transfer", "comm_unsplit", "copies", "idle")
+PARTS = ("forward", "backward", "recompute", "optimizer", "other_compute", "graph", "comm_wait", "comm_transfer", "comm_unsplit", "copies", "idle")
 _KEY = ["rank", "capture", "device", "step"]
 _CALL = ["rank", "capture", "call_start_ns", "call_end_ns"]
 
@@ -21,9 +21,13 @@ def compute(job: Job) -> Result:
     """The account per rank, device and step, and the mean share of each part over steady steps."""
     busy = job.table("busy")
     windows = busy[busy["step"].notna()] if busy["step"].notna().any() else busy
+    if len(windows) and windows["busy_ns"].isna().any():
+        return unavailable("communication left host records only: what of the step it took, and what was idle, is unknown")
     if not len(windows) or not windows["busy_ns"].sum():
         return unavailable("no device work was recorded: profile with CUDA activity, or with gloo on CPU")
-    rows = pd.concat([_compute(job, windows), _communication(job, windows), _rest(windows)], ignore_index=True)
+    whole = windows["compute_ns"].isna()
+    divided = windows[~whole]
+    rows = pd.concat([_compute(job, divided), _communication(job, divided), _rest(divided), _undivided(windows[whole])], ignore_index=True)
     rows = rows[rows["duration_ns"].ne(0)].sort_values(_KEY, kind="stable").reset_index(drop=True)
     steady = rows[rows["step"].isin(job.steady_steps)]
     chosen = steady if len(steady) else rows
@@ -31,7 +35,9 @@ def compute(job: Job) -> Result:
     total = float(span["span_ns"].sum())
     shares = chosen.groupby("part")["duration_ns"].sum()
     summary: dict[str, Any] = {"step_ns": round(total / len(span)), "accounts": len(span)}
-    summary |= {f"{part}_ratio": float(shares.get(part, 0)) / total if total else None for part in PARTS}
+    # where some busy time is not divided, the share of no other part of it is known
+    told = PARTS if "graph" not in shares else ("graph", "idle")
+    summary |= {f"{part}_ratio": float(shares.get(part, 0)) / total if total and part in told else None for part in PARTS}
     summary["emulated_ratio"] = float(chosen["emulated_ns"].sum()) / total if total else None
     exposed = chosen[chosen["axis"].notna() | chosen["part"].str.startswith("comm_")]
     axes = exposed.groupby([exposed["axis"].fillna("unknown"), "part"])["duration_ns"].sum().rename("duration_ns").reset_index()
@@ -47,6 +53,12 @@ def _compute(job: Job, windows: pd.DataFrame) -> pd.DataFrame:
 def _rest(windows: pd.DataFrame) -> pd.DataFrame:
     """Copies and idle time."""
     both = [windows[_KEY].assign(part=part, duration_ns=windows[column]) for part, column in (("copies", "exposed_memcpy_ns"), ("idle", "idle_ns"))]
+    return pd.concat(both, ignore_index=True).assign(emulated_ns=0, axis=None)
+
+
+def _undivided(windows: pd.DataFrame) -> pd.DataFrame:
+    """Busy time that cannot be divided, because whole CUDA graphs are among the work, and idle time."""
+    both = [windows[_KEY].assign(part=part, duration_ns=windows[column]) for part, column in (("graph", "busy_ns"), ("idle", "idle_ns"))]
     return pd.concat(both, ignore_index=True).assign(emulated_ns=0, axis=None)
 
 
@@ -121,6 +133,8 @@ def _axes(job: Job, pieces: pd.DataFrame) -> np.ndarray:
 
 def _notes(job: Job, rows: pd.DataFrame) -> tuple[str, ...]:
     notes = ["Each ns counts once: compute before exposed collectives before exposed sends and receives before copies before idle."]
+    if rows["part"].eq("graph").any():
+        notes.append("CUDA graphs were recorded as one piece: the busy time of their steps stands undivided (graph).")
     if rows["part"].eq("comm_unsplit").any():
         notes.append(
             "What stands as exposed communication only (comm_unsplit) is waiting and moving bytes that cannot be told apart: ranks are "

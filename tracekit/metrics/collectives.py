@@ -12,7 +12,7 @@ from tracekit.job.base import Job
 from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.vocabulary import Axis, Collective, Direction, layer_index
 
-_SUMS = ["count", "nbytes", "wire_bytes", "transfer_ns", "wait_ns", "exposed_ns"]
+_SUMS = ["count", "nbytes", "wire_bytes", "duration_ns", "transfer_ns", "wait_ns", "exposed_ns"]
 _IN_LAYERS = [Direction.FORWARD, Direction.BACKWARD, Direction.RECOMPUTE]
 #: Collectives of one transformer layer and microbatch under tensor parallelism: two all-reduces forward, two backward
 #: (Megatron-LM, arXiv 1909.08053 section 3); with sequence parallelism an all-gather and a reduce-scatter instead of
@@ -28,18 +28,21 @@ _INSTANCES += [
     "direction",
     "microbatch",
     "stage",
+    "duration_ns",
     "transfer_ns",
+    "transfer_upper_bound_ns",
     "wait_max_ns",
     "wait_ns",
     "exposed_max_ns",
     "exposed_ns",
 ]
-_INSTANCES += ["algbw_gbps", "busbw_gbps", "wire_bytes", "matched_ranks", "wait_is_lower_bound", "matched_by"]
+_INSTANCES += ["algbw_gbps", "busbw_gbps", "wire_bytes", "matched_ranks", "wait_is_lower_bound", "wait_resolution_ns", "matched_by", "time_source"]
 
 
 def compute(job: Job) -> Result:
     """Instances, calls by rank, sends with receives, and sums by layer and by kind."""
-    if not len(job.instances) and not len(job.p2p):
+    sends = job.table("p2p_calls")
+    if not len(job.instances) and not len(sends):
         if job.world_size == 1:
             return unavailable("no communication was recorded: the job is a single rank")
         return unavailable("no communication was recorded: a single rank, or a profile without CUDA activity or gloo ranges")
@@ -54,15 +57,17 @@ def compute(job: Job) -> Result:
         ),
         "by_kind": _by_kind(instances),
         "layer_pattern": pattern,
+        "host_waits": job.table("host_waits"),
     }
-    return Result(summary=_summary(job, instances, pattern), tables=tables, notes=_notes(job, instances))
+    return Result(summary={**_summary(job, instances, pattern), **_beside(job, instances, sends)}, tables=tables, notes=_notes(job, instances))
 
 
 def _with_sums(instances: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
     """Sums over the ranks of each instance; null where the share of one rank is unknown."""
-    by_instance = by_rank.groupby("instance", sort=False)
+    by_instance = by_rank.assign(duration_ns=by_rank["end_ns"] - by_rank["start_ns"]).groupby("instance", sort=False)
     sums = {c: by_instance[c].sum().mask(by_instance[c].count() < by_instance.size()) for c in ("wait_ns", "exposed_ns")}
     # an uneven all-to-all has no single size; the mean of its ranks' buffers stands in sums
+    sums["duration_ns"] = by_instance["duration_ns"].sum()
     sums["mean_nbytes"] = by_instance["nbytes"].mean().round().astype("Int64")
     out = instances.join(pd.DataFrame(sums), on="instance")
     index = {name: layer_index(name) for name in out["layer"].dropna().unique()}
@@ -81,15 +86,23 @@ def _with_rates(instances: pd.DataFrame) -> pd.DataFrame:
     found = shape.merge(forms, on=["kind", "n", "size"], how="left").set_index(instances.index)
     transfer = instances["transfer_ns"].astype("Float64").mask(instances["transfer_ns"].eq(0).fillna(False))
     algbw = nbytes.astype("Float64") / transfer
-    return instances.assign(algbw_gbps=algbw, busbw_gbps=algbw * found["factor"], wire_bytes=found["wire"])
+    # a copy has one sender and no group; a barrier moves nothing that a bandwidth could be told of
+    copies, barriers = (instances["kind"].eq(kind) for kind in (Collective.PEER_COPY, Collective.BARRIER))
+    return instances.assign(
+        algbw_gbps=algbw.mask(barriers),
+        busbw_gbps=(algbw * found["factor"].mask(copies, 1.0)).mask(barriers),
+        wire_bytes=found["wire"].mask(copies, nbytes).mask(barriers),
+    )
 
 
 def _add_up(instances: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Sums over instances by keys, of every step and of all steps together (step null).
 
-    ``transfer_ns`` adds instances, ``wait_ns`` and ``exposed_ns`` add instances and ranks. A sum with an unknown part is null.
+    ``transfer_ns`` adds instances, ``duration_ns``, ``wait_ns`` and ``exposed_ns`` add instances and ranks. A sum with an unknown part is null.
     """
-    part = instances[["step", *keys, "wire_bytes", "transfer_ns", "wait_ns", "exposed_ns"]].assign(nbytes=instances["nbytes"].fillna(instances["mean_nbytes"]))
+    part = instances[["step", *keys, "wire_bytes", "duration_ns", "transfer_ns", "wait_ns", "exposed_ns"]].assign(
+        nbytes=instances["nbytes"].fillna(instances["mean_nbytes"])
+    )
     every = pd.concat([part.assign(step=pd.array([None] * len(part), "Int64"), whole=True), part[part["step"].notna()].assign(whole=False)], ignore_index=True)
     grouped = every.groupby(["whole", "step", *keys], sort=False, dropna=False)
     out = grouped.size().rename("count").to_frame()
@@ -100,7 +113,7 @@ def _add_up(instances: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 def _by_kind(instances: pd.DataFrame) -> pd.DataFrame:
     """Sums by kind, axis and direction, with the bus bandwidth over all of their bytes."""
-    keys = ["kind", "axis", "direction"]
+    keys = ["kind", "axis", "direction", "time_source"]
     out = _add_up(instances, keys)
     bus = _add_up(instances.assign(transfer_ns=instances["busbw_gbps"] * instances["transfer_ns"]), keys)["transfer_ns"]
     busbw = bus.astype("Float64") / out["transfer_ns"].astype("Float64").mask(out["transfer_ns"].eq(0).fillna(False))
@@ -146,12 +159,13 @@ def _microbatches(job: Job) -> int | None:
 
 def _summary(job: Job, instances: pd.DataFrame, pattern: pd.DataFrame) -> dict[str, Any]:
     by_rank, p2p, n = job.by_rank, job.p2p, len(instances)
+    moving = instances["kind"].ne(Collective.BARRIER)
     out: dict[str, Any] = {
         "instances": n,
         "calls": len(by_rank),
         "p2p": len(p2p),
-        "nbytes": _total(instances["nbytes"]),
-        "wire_bytes": _total(instances["wire_bytes"]),
+        "nbytes": _total(instances["nbytes"][moving]),
+        "wire_bytes": _total(instances["wire_bytes"][moving]),
         "transfer_total_ns": _known(instances["transfer_ns"]),
         "wait_total_ns": _known(by_rank["wait_ns"]),
         "exposed_total_ns": _known(by_rank["exposed_ns"]),
@@ -180,6 +194,25 @@ def _summary(job: Job, instances: pd.DataFrame, pattern: pd.DataFrame) -> dict[s
     return out
 
 
+def _beside(job: Job, instances: pd.DataFrame, sends: pd.DataFrame) -> dict[str, Any]:
+    """What is no collective on a device: kernels of sends and receives, barriers, peer copies, host time."""
+    kind, host = instances["kind"], instances["time_source"].eq("host")
+    # the operations of a coalesced kernel are one kernel
+    kernels = pd.concat([sends[sends["batch"].isna()], sends[sends["batch"].notna()].drop_duplicates(["rank", "capture", "batch"])])
+    waits = job.table("host_waits")
+    return {
+        "p2p_kernels": len(kernels),
+        "p2p_kernel_total_ns": int((kernels["end_ns"] - kernels["start_ns"]).sum()) if len(kernels) else None,
+        "barriers": int(kind.eq(Collective.BARRIER).sum()),
+        "peer_copies": int(kind.eq(Collective.PEER_COPY).sum()),
+        "unknown_kinds": int(kind.isna().sum()),
+        "unknown_sizes": int((instances["nbytes"].isna() & instances["mean_nbytes"].isna() & kind.ne(Collective.BARRIER)).sum()),
+        "host_time_instances": int(host.sum()),
+        "host_time_total_ns": int(instances["duration_ns"][host].sum()) if host.any() else None,
+        "host_wait_total_ns": int(waits["host_wait_ns"].sum()) if len(waits) else None,
+    }
+
+
 def _uniform(pattern: pd.DataFrame, kind: str, direction: str) -> int | float | None:
     """The one count that every layer has; 0 where the job has layers but none of these; null where they differ."""
     if not len(pattern):
@@ -197,7 +230,7 @@ def _uniform(pattern: pd.DataFrame, kind: str, direction: str) -> int | float | 
 def _notes(job: Job, instances: pd.DataFrame) -> tuple[str, ...]:
     notes = []
     devices = {facts.meta.device_type for facts in job.ranks.values()}
-    if "cpu" in devices:
+    if "cpu" in devices and instances["time_source"].eq("device").any():
         notes.append("On gloo a collective ends when gloo's thread has finished, which may be later than the last byte when the processors are shared.")
     if "cpu" in devices and len(job.p2p):
         notes.append(
@@ -213,6 +246,17 @@ def _notes(job: Job, instances: pd.DataFrame) -> tuple[str, ...]:
         notes.append("Ranks are missing: where a group is incomplete its waits are lower bounds and its transfers unknown.")
     if len(job.p2p) and (job.p2p["coalesced"] & job.p2p["transfer_ns"].isna()).any():
         notes.append("One kernel carried several sends and receives: it cannot be divided, so their transfers are unknown.")
+    if len(job.p2p) and job.p2p["coalesced"].any():
+        notes.append("Such kernels carry no metadata: sizes and peers of their sends and receives are inferred from the calls before the launch.")
+    if instances["time_source"].eq("host").any():
+        notes.append(
+            "Only host records stand for some calls (time_source host): their times are host time, not device time, and tell neither waits nor overlap."
+        )
+    sizeless = instances["nbytes"].isna() & instances["mean_nbytes"].isna() & instances["kind"].ne(Collective.BARRIER)
+    if sizeless.any():
+        notes.append(f"{int(sizeless.sum())} collectives state no size, or an element type of unknown width: their bytes and bandwidths are unknown, not 0.")
+    if instances["kind"].isna().any():
+        notes.append("Some communication kernels name no kind (RCCL runs one kernel for every kind) and no record beside them does.")
     return tuple(notes)
 
 
@@ -242,6 +286,7 @@ METRIC = Metric(
         "the wait is a lower bound, the transfer unknown. algbw = nbytes / transfer, busbw = algbw x 2(n-1)/n for all-reduce, (n-1)/n for all-gather and "
         "reduce-scatter (total size) and all-to-all (one send buffer); 1 GB = 1e9 bytes (NVIDIA nccl-tests, PERFORMANCE.md). wire_bytes = what each "
         "member sends in a ring; over several collectives it adds one member of each. "
+        "A barrier has no bandwidth; a peer_copy (copy engine, one-sided) waits for nobody. time_source host: only the host's call was recorded. "
         "exposed = part not under this rank's compute. Layer: FSDP range, recorder range, nn.Module frame, Sequence number of the forward "
         "operator, else inferred; layer_source says which. Sends pair with receives by order between two ranks."
     ),

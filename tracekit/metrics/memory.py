@@ -15,17 +15,22 @@ CATEGORIES = ("parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "act
 
 def compute(job: Job) -> Result:
     """Peaks per rank, device and step; activations by layer; the curve; closed forms beside the measured peak."""
-    peaks = job.table("memory_peaks")
+    peaks, snapshots = job.table("memory_peaks"), job.table("memory_snapshots")
     if not len(peaks):
-        return unavailable("no memory events were recorded: profile with profile_memory=True (tracekit's recorder does)")
+        return unavailable(_why_not(snapshots))
     by_layer = job.table("memory_layers")
-    beside = _theory(job, peaks, by_layer)
-    top = peaks[peaks["step"].isna()].sort_values("allocated_peak_bytes", ascending=False, kind="stable").iloc[0]
+    first = _first(peaks)
+    beside = _theory(job, first, by_layer)
+    top = first[first["step"].isna()].sort_values("allocated_peak_bytes", ascending=False, kind="stable").iloc[0]
     own = beside[beside["rank"].eq(top["rank"])].iloc[0]
     summary: dict[str, Any] = {
         "rank": int(top["rank"]),
+        "device_type": str(top["device_type"]),
+        "device": int(top["device"]),
         "allocated_peak_bytes": int(top["allocated_peak_bytes"]),
         "reserved_peak_bytes": _number(top["reserved_peak_bytes"]),
+        "allocated_before_bytes": _number(top["allocated_before_bytes"]),
+        "allocated_lowest_bytes": _number(top["allocated_lowest_bytes"]),
         **{c: _number(top[c]) for c in CATEGORIES},
         "baseline_source": str(top["baseline_source"]),
         "activation_theory_bytes": _number(own["activation_theory_bytes"]),
@@ -33,26 +38,46 @@ def compute(job: Job) -> Result:
         "activation_per_layer_theory_bytes": _number(own["activation_per_layer_theory_bytes"]),
         "recompute_mode": recompute_mode(job),
     }
-    return Result(summary, {"peaks": peaks, "by_layer": by_layer, "curve": job.table("memory_curve"), "theory": beside}, notes=_notes(job, peaks))
+    tables = {"peaks": peaks, "by_layer": by_layer, "curve": job.table("memory_curve"), "theory": beside, "snapshots": snapshots}
+    return Result(summary, tables, notes=_notes(job, peaks, first))
+
+
+def _first(peaks: pd.DataFrame) -> pd.DataFrame:
+    """The memory that a run is short of: the GPUs' where there is any, else the host's."""
+    gpu = peaks["device_type"].eq("gpu")
+    return peaks[gpu] if gpu.any() else peaks
+
+
+def _why_not(snapshots: pd.DataFrame) -> str:
+    if not len(snapshots):
+        return "no memory events were recorded: profile with profile_memory=True (tracekit's recorder does)"
+    reserved, allocated = (snapshots[c].sum(min_count=1) for c in ("reserved_end_bytes", "allocated_end_bytes"))
+    stood = "" if pd.isna(reserved) else f", only what stood when it was taken: {allocated} bytes allocated, {reserved} reserved"
+    return f"the memory snapshot holds no records{stood}; call torch.cuda.memory._record_memory_history() before the steps to look at"
 
 
 def _theory(job: Job, peaks: pd.DataFrame, by_layer: pd.DataFrame) -> pd.DataFrame:
     """Closed forms per rank with the measured values of the rank's highest peak beside them."""
     whole = peaks[peaks["step"].isna()].sort_values("allocated_peak_bytes", ascending=False, kind="stable").drop_duplicates("rank")
-    measured = whole[["rank", "capture", "device", "activation_bytes", "parameter_bytes", "gradient_bytes", "optimizer_state_bytes"]]
+    where = ["rank", "capture", "device_type", "device"]
+    measured = whole[[*where, "activation_bytes", "parameter_bytes", "gradient_bytes", "optimizer_state_bytes"]]
     frame = closed_forms(job).merge(measured, on="rank", how="inner")
     numbered = by_layer[by_layer["step"].isna() & by_layer["layer_index"].notna()]
-    middle = numbered.groupby(["rank", "capture", "device"])["activation_bytes"].median().rename("per_layer").reset_index()
-    frame = frame.merge(middle, on=["rank", "capture", "device"], how="left")
+    middle = numbered.groupby(where)["activation_bytes"].median().rename("per_layer").reset_index()
+    frame = frame.merge(middle, on=where, how="left")
     # a layer's share at the peak is what it keeps only where nothing is thrown away and the microbatches held are known
     keeps = recompute_mode(job) in ("none", "selective:core_attention")
     share = (frame["per_layer"] / frame["in_flight_microbatches"]).astype("Float64").round()
     return frame.assign(activation_per_layer_bytes=share.astype("Int64") if keeps else pd.array([None] * len(frame), "Int64")).drop(columns=["per_layer"])
 
 
-def _notes(job: Job, peaks: pd.DataFrame) -> tuple[str, ...]:
+def _notes(job: Job, everything: pd.DataFrame, peaks: pd.DataFrame) -> tuple[str, ...]:
     sources = set(peaks["baseline_source"])
     notes = []
+    if len(everything) > len(peaks):
+        notes.append("The summary is of the fullest GPU. The host's memory stands beside it and is added to nothing; it counts from the profiler's start.")
+    if "snapshot" in sources:
+        notes.append("Levels of a CUDA memory snapshot are requested bytes (whole blocks hold more); no record says what a block was for.")
     if "none" in sources:
         notes.append("What stood before the recording is not known: the peak counts from the profiler's start. tracekit's recorder writes a baseline.")
     if peaks["device_type"].eq("cpu").any() and len(job.table("calls")):
@@ -78,14 +103,15 @@ METRIC = Metric(
     title="Memory",
     question="What fills each rank's memory at its peak, layer by layer, and what should it be on paper?",
     definition=(
-        "Per rank, device and step: allocated_peak = highest Total Allocated after an allocator event within the step (CPU time), its first"
-        " time, and what was alive then by category; the categories, unknown among them, sum to the peak exactly. A block made in forward "
+        "Per rank, device (host memory, each GPU) and step: allocated_peak = highest Total Allocated after an allocator event within the step (CPU "
+        "time), its first time, and what was alive then by category; the categories, unknown among them, sum to the peak exactly. A block made in forward "
         "and freed in backward is an activation of the layer that made it; made in backward and alive at the optimizer step a gradient "
         "(where the recorder looked, only what it found there); "
         "made in the optimizer and outliving the step optimizer state; a batch (made before the model ran) or receive buffer of "
         "activations input; gathered shards "
         "parameter; what ends where it began temporary; anything else unknown. What stood before the recording comes from the recorder's "
-        "baseline. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198) and "
+        "baseline; of a CUDA memory snapshot the level before its records is replayed: what they free without having allocated it, and what stands at "
+        "the end without an allocation. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198) and "
         "model state by ZeRO (arXiv 1910.02054)."
     ),
     compute=compute,

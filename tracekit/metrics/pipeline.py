@@ -84,10 +84,10 @@ def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule) ->
         "window_end_ns": None if bounds is None else bounds[1],
         "window_ns": length,
         "work_ns": work if pipeline.complete else None,
-        "bubble_ratio": None if not length else 1 - work / (p * length),
-        "bubble_over_ideal": None if not length or not work else p * length / work - 1,
-        "longest_stage_bubble_ratio": None if not length else 1 - int(rows["work_ns"].iloc[longest]) / int(cost.iloc[longest]),
-        "compute_only_bubble_ratio": None if not length else 1 - computed / (p * length),
+        "bubble_ratio": None if not length else (p * length - work) / (p * length),
+        "bubble_over_ideal": None if not length or not work else (p * length - work) / work,
+        "longest_stage_bubble_ratio": None if not length else int(cost.iloc[longest] - rows["work_ns"].iloc[longest]) / int(cost.iloc[longest]),
+        "compute_only_bubble_ratio": None if not length else (p * length - computed) / (p * length),
         "closed_form_bubble_ratio": _closed_form(schedule, mean),
         **mean,
     }
@@ -177,6 +177,8 @@ def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], s
     sources = {str(s) for p in found for s in p.actions["source"].unique()}
     if "inferred" in sources:
         out.append("No range names the actions: they were inferred from the order of sends, receives and compute.")
+    if any(p.by_order for p in found):
+        out.append("No process group and no send links the ranks: those of the job, in order, are taken for one pipeline (inferred).")
     missing = sorted({r for p in found if not p.complete for r in set(p.ranks) - set(p.actions["rank"])})
     if missing:
         text = ", ".join(map(str, missing))
@@ -185,7 +187,8 @@ def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], s
             "gaps_ns is what each rank lost between its own actions."
         )
     if not all(p.causal for p in found):
-        out.append("Actions start before their inputs were computed: the ranks' clocks disagree, so the window and waits of those pipelines are unknown.")
+        why = "the ranks' clocks disagree" if not any(p.by_order for p in found) else "the ranks' clocks disagree, or they are no pipeline"
+        out.append(f"Actions start before their inputs were computed: {why}, so the window and waits of those pipelines are unknown.")
     unknown = sum(int(rows["receives_unknown"].sum()) for rows in parts)
     if unknown:
         out.append(

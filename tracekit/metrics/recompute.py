@@ -91,6 +91,7 @@ def _saved(job: Job, mode: str) -> dict[str, Any]:
     """Activation peak measured, what it would be without recomputation by the closed form, and the difference, on the fullest rank."""
     peaks = job.table("memory_peaks")
     names = ("activation_peak_bytes", "activation_without_recompute_theory_bytes", "activation_saved_bytes")
+    peaks = peaks[peaks["device_type"].eq("gpu")] if peaks["device_type"].eq("gpu").any() else peaks
     peaks = peaks[peaks["step"].isna() & peaks["activation_bytes"].notna()]
     if not len(peaks):
         return dict.fromkeys(names)

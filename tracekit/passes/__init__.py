@@ -6,8 +6,13 @@ from collections.abc import Callable
 
 from tracekit.passes.actions import actions
 from tracekit.passes.classify import classify
+from tracekit.passes.coalesced import coalesced
+from tracekit.passes.coverage import coverage
+from tracekit.passes.device_times import device_times
+from tracekit.passes.flight_recorder import flight_recorder
 from tracekit.passes.groups import groups
 from tracekit.passes.infer_actions import infer_actions
+from tracekit.passes.kinds import kinds
 from tracekit.passes.layers import layers
 from tracekit.passes.link import link
 from tracekit.passes.project import project
@@ -17,11 +22,27 @@ from tracekit.passes.unseen_frees import unseen_frees
 from tracekit.trace import RankTrace
 
 #: In order: each may read what those before it have filled in.
-PASSES: tuple[Callable[[RankTrace], RankTrace], ...] = (classify, link, groups, steps, actions, layers, project, infer_actions, unseen_frees, samples)
+PASSES: tuple[Callable[[RankTrace], RankTrace], ...] = (
+    classify,
+    device_times,
+    link,
+    flight_recorder,
+    kinds,
+    coalesced,
+    groups,
+    steps,
+    actions,
+    layers,
+    project,
+    infer_actions,
+    unseen_frees,
+    samples,
+    coverage,
+)
 
 
 def run_passes(trace: RankTrace) -> RankTrace:
-    """Apply every pass in order."""
-    for one in PASSES:
+    """Apply every pass in order; without slices and memory events there is nothing to add to."""
+    for one in PASSES if len(trace.events) or len(trace.samples) else ():
         trace = one(trace)
     return trace

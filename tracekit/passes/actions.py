@@ -1,8 +1,11 @@
-"""Which pipeline action does a CPU event run in? Sets ``stage``, ``action`` and ``microbatch`` from action ranges.
+"""Which pipeline action does an event run in? Sets ``stage``, ``action`` and ``microbatch`` from action ranges and labels of kernels.
 
 The range of an action stands on the thread that drives the schedule while its backward may run on another one, so
 events are led to actions by time, the innermost range first. Two overlapped actions in one range are told apart later
 by the phase of each event, which this pass leaves to ``layers``.
+
+Device work may also name its action itself (``F_c2_1`` among its arguments, or ``stage_F1`` for a name). Where it names a W, the
+B of that microbatch is the input gradient alone, I in our terms.
 """
 
 from __future__ import annotations
@@ -13,15 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.columns import choose, integers
+from tracekit.columns import by_name, choose, integers, nullable
 from tracekit.intervals import parents
 from tracekit.passes.link import on_cpu_thread
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import GPIPE_RANGE, Kind, parse_actions
+from tracekit.vocabulary import GPIPE_RANGE, Kind, parse_actions, parse_label
+
+_LETTERS = ["F", "B", "I", "W"]
 
 
 def actions(trace: RankTrace) -> RankTrace:
-    """Fill ``stage``, ``action`` and ``microbatch`` of CPU events inside an action's range."""
+    """Fill ``stage``, ``action`` and ``microbatch`` of CPU events inside an action's range, and of device work that names its own."""
+    trace = _from_labels(trace)
     events = trace.events
     ranges = _ranges(events, named=_parse_action)
     if not len(ranges):
@@ -32,12 +38,35 @@ def actions(trace: RankTrace) -> RankTrace:
     inside = (at >= 0) & on_cpu_thread(events)
     at = np.maximum(at, 0)
     stage, microbatch = (integers(ranges[c])[at] for c in ("stage", "microbatch"))
-    action = choose(inside, ranges["action"].to_numpy(object)[at], None)
+    action = choose(inside, ranges["action"].to_numpy(object)[at], events["action"].to_numpy(object))
     return trace.with_events(
-        stage=pd.arrays.IntegerArray(stage, ~inside | (stage < 0)),
-        microbatch=pd.arrays.IntegerArray(microbatch, ~inside | (microbatch < 0)),
-        action=pd.Categorical(action, categories=["F", "B", "I", "W"]),
+        stage=nullable(np.where(inside, stage, integers(events["stage"]))),
+        microbatch=nullable(np.where(inside, microbatch, integers(events["microbatch"]))),
+        action=pd.Categorical(action, categories=_LETTERS),
     )
+
+
+def _from_labels(trace: RankTrace) -> RankTrace:
+    """The trace with the actions that device work names itself; labels that are no actions are dropped."""
+    events = trace.events
+    work = (events["device"].notna() & events["kind"].isin([Kind.COMPUTE, Kind.COMMUNICATION])).to_numpy()
+    label = choose(work, by_name(events, parse_label), None)
+    texts = events["action"].cat
+    if len(texts.categories):
+        stated = np.array([*(parse_label(str(c)) for c in texts.categories), None], object)[texts.codes.to_numpy()]
+        label = choose(work & pd.notna(stated), stated, label)
+    rows = np.flatnonzero(pd.notna(label))
+    found = pd.DataFrame(label[rows].tolist(), columns=["stage", "action", "microbatch"], dtype=object)
+    letters = set(found["action"])
+    if not ("F" in letters and letters & {"B", "I"}):
+        return trace.with_events(action=pd.Categorical([None] * len(events), categories=_LETTERS)) if len(texts.categories) else trace
+    places = pd.MultiIndex.from_frame(found[["stage", "microbatch"]].astype("Int64").fillna(-1))
+    split = places.isin(places[found["action"].eq("W")])
+    action = np.full(len(events), None, object)
+    action[rows] = np.where(split & found["action"].eq("B"), "I", found["action"])
+    stage, microbatch = np.full(len(events), -1, np.int64), np.full(len(events), -1, np.int64)
+    stage[rows], microbatch[rows] = found["stage"].astype("Int64").fillna(-1), found["microbatch"]
+    return trace.with_events(stage=nullable(stage), microbatch=nullable(microbatch), action=pd.Categorical(action, categories=_LETTERS))
 
 
 def _parse_action(name: str) -> tuple[int | None, str, int] | None:

@@ -1,97 +1,103 @@
-"""Which process group does each gloo collective belong to? Joined from the Flight Recorder and the mesh.
+"""Which ranks are in each call's process group, and who is at the other end? Completed from the file's own list of groups and the mesh.
 
-Gloo writes neither group nor sequence number into the profiler's trace. The rank's Flight Recorder dump has both,
-and the time at which each call was made: the entry that was created while a ``c10d::`` operator ran is that call.
+torch writes at most 30 ranks of a group beside a call and cuts the rest; the file's list of process groups has them all.
 The peer of a gloo send or receive is known as a rank within its group; the mesh of ``run.json`` makes it global.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tracekit.columns import Mask, choose, integers, nullable
+from tracekit.columns import Mask, choose, integers, named, nullable
+from tracekit.executions import host_records
+from tracekit.passes.link import metadata_source
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import P2P, Kind
+from tracekit.vocabulary import P2P, Collective, Kind
 
-#: The entry is created within its operator; the two clocks are read a little apart.
-_CLOCK_SLACK_NS = 20_000
-#: What an entry must hold to name a call's group; dumps of older versions lack some.
-_ENTRY = ("time_created_ns", "collective_seq_id", "process_group")
+#: Calls whose tensors, as the profiler lists them, are one rank's part: lists of lists of tensors do not show (pytorch/pytorch c10d/Ops.cpp).
+_PARTS = ("c10d::allgather_", "c10d::allgather_coalesced_", "c10d::reduce_scatter_", "c10d::gather_", "c10d::scatter_")
 
 
 def groups(trace: RankTrace) -> RankTrace:
-    """Fill group, ranks and sequence of gloo calls, and turn peers into global ranks."""
-    trace = _from_groups(trace)
+    """Fill ranks of groups, peers as global ranks, and the sizes that depend on the number of ranks."""
+    trace = _from_groups(_only_group(trace))
     events = trace.events
     runs = events["kind"].eq(Kind.COMMUNICATION).to_numpy() & events["device"].isna().to_numpy()
-    if not runs.any():
+    if runs.any():
+        trace = _peers(trace, runs)
+    return _whole_sizes(_two_ranks(trace))
+
+
+def _only_group(trace: RankTrace) -> RankTrace:
+    """Where the process knows a single group, every call is of that group."""
+    events = trace.events
+    if len(trace.meta.groups) != 1:
         return trace
-    return _peers(_from_flight_recorder(trace, runs), runs)
+    ((name, facts),) = trace.meta.groups.items()
+    calls = events["kind"].eq(Kind.COMMUNICATION).to_numpy() & events["collective"].ne(Collective.PEER_COPY).to_numpy() | host_records(events)
+    nameless = calls & events[["group", "group_ranks", "group_cut"]].isna().all(axis=1).to_numpy()
+    if len(facts["ranks"]) < 2 or not nameless.any():
+        return trace
+    return trace.with_events(group=pd.Categorical(choose(nameless, name, events["group"].to_numpy(object))))
+
+
+def _whole_sizes(trace: RankTrace) -> RankTrace:
+    """nccl-tests' size is the total: where only one rank's part was seen, as often as there are ranks; unknown where their number is."""
+    events = trace.events
+    source = metadata_source(events)
+    part = named(events, lambda n: n in _PARTS)[np.maximum(source, 0)] & (source >= 0) & events["kind"].eq(Kind.COMMUNICATION).to_numpy()
+    return trace.with_events(nbytes=events["nbytes"].mask(part, events["nbytes"] * events["group_size"])) if part.any() else trace
 
 
 def _from_groups(trace: RankTrace) -> RankTrace:
-    """Complete ranks, size and description of named groups from the trace's own list of process groups."""
-    known, events = trace.meta.groups, trace.events
-    named = events["group"].notna().to_numpy()
-    if not known or not named.any():
+    """Complete ranks, size and description of named groups from the trace's own list of process groups; a group as large as the job is everyone.
+
+    An entry that contradicts what stands beside the call (another size, other ranks) is another group of the same name.
+    """
+    events = trace.events
+    known = {name: facts for name, facts in trace.meta.groups.items() if facts["ranks"]}
+    world = trace.meta.world_size
+    stated = events["group"].notna().to_numpy()
+    if not (known or world) or not stated.any():
         return trace
     name = events["group"].to_numpy(object)
-    ranks = events["group_ranks"].to_numpy(object, copy=True)
+    ranks, cut = events["group_ranks"].to_numpy(object, copy=True), events["group_cut"].to_numpy(object)
     size, desc = events["group_size"].copy(), events["group_desc"].to_numpy(object, copy=True)
     for group, facts in known.items():
-        mine = named & (name == group)
-        cut = mine & pd.isna(ranks)
-        ranks[cut] = ",".join(map(str, sorted(facts["ranks"])))
-        size[mine & size.isna().to_numpy()] = len(facts["ranks"])
+        members = set(facts["ranks"])
+        label = ",".join(map(str, sorted(members)))
+        mine = stated & (name == group) & (size.isna() | size.eq(len(members))).to_numpy(bool)
+        mine &= pd.isna(ranks) | (ranks == label)
+        mine &= ~np.isin(cut.astype(str), [text for text in events["group_cut"].cat.categories if not _written(text) <= members])
+        ranks[mine & pd.isna(ranks)] = label
+        size[mine & size.isna().to_numpy()] = len(members)
         desc[mine & pd.isna(desc)] = facts["desc"]
+    if world:
+        everyone = stated & pd.isna(ranks) & size.eq(world).fillna(False).to_numpy(bool)
+        ranks[everyone] = ",".join(map(str, range(world)))
     return trace.with_events(group_ranks=pd.Categorical(ranks), group_size=size, group_desc=pd.Categorical(desc))
 
 
-def _from_flight_recorder(trace: RankTrace, runs: Mask) -> RankTrace:
-    events = trace.events
-    told = [e for e in trace.meta.flight_recorder if all(e.get(key) is not None for key in _ENTRY)]
-    entries = [e for e in told if not e.get("is_p2p") and str(e.get("profiling_name", "")).startswith("gloo:")]
-    collective = runs & events["launch"].notna().to_numpy() & ~events["collective"].isin(list(P2P)).to_numpy()
-    rows = np.flatnonzero(collective)
-    if not len(rows):
+def _written(cut: str) -> set[int]:
+    """Ranks that a cut list still shows."""
+    return {int(part) for part in cut.split(",") if part.isdigit()}
+
+
+def _two_ranks(trace: RankTrace) -> RankTrace:
+    """The peer of a send or receive in a group, or a job, of two is the other one."""
+    events, rank = trace.events, trace.meta.rank
+    open_ends = events["peer"].isna() & events["collective"].isin([Collective.SEND, Collective.RECV])
+    if rank is None or not open_ends.any():
         return trace
-    if not entries:
-        return trace.with_finding(
-            "no_flight_recorder",
-            "warning",
-            "gloo collectives have no group and no sequence number here: set TORCH_FR_BUFFER_SIZE and keep flight_recorder.json beside the trace",
-        )
-    created = np.array([int(e["time_created_ns"]) for e in entries], np.int64)
-    order = np.argsort(created, kind="stable")
-    launch = integers(events["launch"])[rows]
-    start, end = events["ts"].to_numpy()[launch], (events["ts"] + events["dur"]).to_numpy()[launch]
-    at = np.searchsorted(created[order], start - _CLOCK_SLACK_NS)
-    found = (at < len(order)) & (created[order][np.minimum(at, len(order) - 1)] <= end + _CLOCK_SLACK_NS)
-    rows, at = rows[found], at[found]
-    columns = {c: events[c].to_numpy(object, copy=True) for c in ("group", "group_desc", "group_ranks", "group_size", "seq")}
-    groups_of = _pg_ranks(trace.meta.groups)
-    for row, entry in zip(rows, (entries[order[i]] for i in at), strict=True):
-        name, desc = [*entry["process_group"], None, None][:2]
-        ranks = groups_of.get(str(name))
-        columns["group"][row], columns["group_desc"][row], columns["seq"][row] = str(name), desc, int(entry["collective_seq_id"])
-        columns["group_ranks"][row] = ",".join(map(str, ranks)) if ranks else None
-        columns["group_size"][row] = len(ranks) if ranks else None
-    missing = int((~found).sum())
-    if missing:
-        says = f"{missing} gloo collectives have no Flight Recorder entry: enlarge TORCH_FR_BUFFER_SIZE"
-        trace = trace.with_finding("flight_recorder_short", "warning", says, count=missing)
-    return trace.with_events(
-        **{c: pd.Categorical(columns[c]) for c in ("group", "group_desc", "group_ranks")},
-        **{c: pd.array(columns[c], "Int64") for c in ("group_size", "seq")},
-    )
-
-
-def _pg_ranks(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(sorted(facts["ranks"])) for name, facts in groups.items() if facts["ranks"]}
+    pairs = {text: [int(r) for r in text.split(",")] for text in map(str, events["group_ranks"].cat.categories) if text.count(",") == 1}
+    other = {text: sum(both) - rank for text, both in pairs.items() if rank in both}
+    peer = events["group_ranks"].astype(object).map(other).astype("Int64")
+    if trace.meta.world_size == 2:
+        peer = peer.fillna(1 - rank)
+    return trace.with_events(peer=events["peer"].where(~open_ends, peer))
 
 
 def _peers(trace: RankTrace, runs: Mask) -> RankTrace:

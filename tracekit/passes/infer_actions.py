@@ -7,8 +7,9 @@ ScheduleGPipe), and which of two overlapped actions (``PP:(0F3;7B1)OVERLAP_F_B``
 
 With one stage per rank, every run of forward (or of backward) compute between two sends or receives is one action: a
 rank never starts another forward without having sent or received in between. Sequence numbers tell which forward a
-backward belongs to. Every microbatch must have one unbroken forward and backward, and the number of sends and receives
-must be what that asks for; where it is not so (virtual stages, split backwards, other traffic), nothing is set.
+backward belongs to, and a backward that goes through the same nodes twice is split: input gradients (I), then weight gradients
+(W). Every microbatch must have one unbroken forward and backward (or I and W), and the number of sends and receives must be
+what that asks for; where it is not so (virtual stages, other traffic), nothing is set.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from tracekit.work import work_masks
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+#: Part of a microbatch's work: a second pass over the nodes of its backward.
+_SECOND = 2
+#: A piece that stands apart must be this many times shorter than the pass of its microbatch.
+_STRAY = 4
 
 
 def infer_actions(trace: RankTrace) -> RankTrace:
@@ -33,14 +38,26 @@ def infer_actions(trace: RankTrace) -> RankTrace:
     events = trace.events
     calls = _exchanges(trace)
     place = _place(trace, calls)
-    if place is None:
-        return trace
-    position, size = place
     stated = events["action"].notna()
     if stated.any():
-        open_stage = (stated & events["stage"].isna()).to_numpy()
-        return trace.with_events(stage=_set(events["stage"], np.flatnonzero(open_stage), position)) if open_stage.any() else trace
-    return _from_order(trace, calls, position, size)
+        open_stage = np.flatnonzero((stated & events["stage"].isna()).to_numpy())
+        return trace if not len(open_stage) else _with_stage(trace, open_stage, place)
+    return trace if place is None else _from_order(trace, calls, *place)
+
+
+def _with_stage(trace: RankTrace, rows: Ints, place: tuple[int, int] | None) -> RankTrace:
+    """The trace with the stage of actions that name none: the rank's place in its pipeline.
+
+    Where device work names actions and nothing tells of groups, that place is the rank itself; the job checks it.
+    """
+    events, rank = trace.events, trace.meta.rank
+    if place is not None:
+        return trace.with_events(stage=_set(events["stage"], rows, place[0]))
+    grouped = bool(trace.meta.groups) or events["group_ranks"].notna().any() or bool(trace.meta.run.get("mesh"))
+    if rank is None or grouped or events["device"].iloc[rows].isna().any():
+        return trace
+    says = "kernels name their actions but no stage, and no process group tells the pipeline: the rank's number is taken for its stage"
+    return trace.with_finding("stage_inferred", "info", says).with_events(stage=_set(events["stage"], rows, rank))
 
 
 def _from_order(trace: RankTrace, calls: Ints, position: int, size: int) -> RankTrace:
@@ -57,10 +74,11 @@ def _from_order(trace: RankTrace, calls: Ints, position: int, size: int) -> Rank
         receives = int(events["collective"].eq(Collective.RECV).to_numpy()[calls[step[calls] == number]].sum())
         rows = np.flatnonzero(work & (step == number))
         rows = rows[np.argsort(at[rows], kind="stable")]
-        numbers = _numbers(at[rows], backward[rows], sequence[rows], mine)
-        if _is_one_stage(numbers, backward[rows], len(mine), receives, position, size):
-            action[rows] = np.where(backward[rows], "B", "F")
-            microbatch[rows] = numbers
+        label = _labels(at[rows], backward[rows], sequence[rows], mine)
+        if _is_one_stage(label, len(mine), receives, position, size):
+            split = np.isin(label // 3, label[label % 3 == _SECOND] // 3)
+            action[rows] = np.choose(label % 3, ["F", np.where(split, "I", "B"), "W"])
+            microbatch[rows] = label // 3
     found = np.flatnonzero(pd.notna(action))
     if not len(found):
         return trace
@@ -186,16 +204,62 @@ def _numbers(at: Ints, backward: Mask, sequence: Ints, calls: Ints) -> Ints:
     return np.asarray(np.where(backward, by_number, out), np.int64) if same_run[backward].all() else out
 
 
-def _is_one_stage(numbers: Ints, backward: Mask, calls: int, receives: int, position: int, size: int) -> bool:
-    """Whether the work is that of one stage: a forward and an unbroken backward per microbatch, and the traffic fits."""
+def _labels(at: Ints, backward: Mask, sequence: Ints, calls: Ints) -> Ints:
+    """3 x microbatch + part of each piece of one step's work, in order of launch: 0 forward, 1 backward, 2 a second pass over its nodes.
+
+    Nodes that turn up alone in the midst of other microbatches' passes carry no number of their own (an embedding's may be that of
+    the forward recorded last): they follow the backward work launched before them.
+    """
+    label, apart = _passes(_numbers(at, backward, sequence, calls), backward, sequence, np.searchsorted(calls, at, "right"))
+    if apart.any():
+        sequence = np.where(backward & np.isin(sequence, sequence[apart]), -1, sequence)
+        label, _ = _passes(_numbers(at, backward, sequence, calls), backward, sequence, np.searchsorted(calls, at, "right"))
+    return label
+
+
+def _passes(numbers: Ints, backward: Mask, sequence: Ints, between: Ints) -> tuple[Ints, Mask]:
+    """Labels by microbatch and pass, and which pieces stand apart from their microbatch's pass and are short against it."""
+    apart = np.zeros(len(numbers), bool)
     if not len(numbers):
+        return numbers, apart
+    starts = _piece_starts(2 * numbers + backward, backward, sequence, between)
+    ends = np.append(starts[1:], len(numbers))
+    nodes = [set(sequence[start:end].tolist()) - {-1} for start, end in zip(starts, ends, strict=True)]
+    stated = np.where(backward[starts], 3 * numbers[starts] + 1, 3 * numbers[starts])
+    label = stated.copy()
+    for number in np.unique(stated[backward[starts]]):
+        mine = np.flatnonzero(stated == number)
+        longest = mine[np.argsort((starts - ends)[mine], kind="stable")]
+        home, first, second = int(longest[0]), int(longest[:2].min()), int(longest[:2].max())
+        if first != second and 2 * len(nodes[first] & nodes[second]) > len(nodes[second]):
+            label[second] = number + _SECOND - 1
+        for i in mine[np.abs(mine - home) > 1].tolist():
+            apart[starts[i] : ends[i]] = label[i] == number and _STRAY * (ends[i] - starts[i]) < ends[home] - starts[home]
+    return np.asarray(np.repeat(label, ends - starts), np.int64), apart
+
+
+def _piece_starts(label: Ints, backward: Mask, sequence: Ints, between: Ints) -> Ints:
+    """Where pieces of one microbatch's forward or backward begin: at each change, each exchange, and where nodes come round again."""
+    starts = np.flatnonzero(np.append(True, (np.diff(label) != 0) | (np.diff(between) != 0)))
+    again = []
+    for start, end in zip(starts, np.append(starts[1:], len(label)), strict=True):
+        known = start + np.flatnonzero(sequence[start:end] >= 0)
+        if backward[start] and len(known):
+            turns = known[np.append(True, np.diff(sequence[known]) != 0)]
+            again += turns[pd.Series(sequence[turns]).duplicated().to_numpy()][:1].tolist()
+    return np.unique(np.append(starts, np.array(again, np.int64)))
+
+
+def _is_one_stage(label: Ints, calls: int, receives: int, position: int, size: int) -> bool:
+    """Whether the work is that of one stage: a forward and an unbroken backward (or two passes) per microbatch, and the traffic fits."""
+    if not len(label):
         return False
-    label = 2 * numbers + backward
     runs = 1 + int((np.diff(label) != 0).sum())
-    count = int(numbers.max()) + 1
-    whole = np.array_equal(np.unique(label), np.arange(2 * count)) and runs == 2 * count
+    every = np.unique(label)
+    count = int(every.max()) // 3 + 1
+    whole = np.isin(3 * np.arange(count)[:, None] + [0, 1], every).all() and runs == len(every)
     neighbours = (position > 0) + (position < size - 1)
-    return whole and receives == count * neighbours and calls == 2 * receives
+    return bool(whole) and receives == count * neighbours and calls == 2 * receives
 
 
 def _set(column: pd.Series, rows: Ints, value: int | Ints) -> pd.Series:

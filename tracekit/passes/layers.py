@@ -18,6 +18,8 @@ from tracekit.trace import RankTrace
 from tracekit.vocabulary import FSDP_SPAN, GRADIENT_SPAN, LAYER_INDEX, OPTIMIZER_SPAN, Direction, Kind, Phase, clean_module_path, parse_module_span
 
 BACKWARD_NODE = "autograd::engine::evaluate_function"
+#: The autograd function that holds a region compiled by torch.compile for training, and its backward.
+COMPILED_FORWARD, COMPILED_BACKWARD = "CompiledFunction", "CompiledFunctionBackward"
 #: Autograd functions that DTensor calls inside its own backward: they carry a forward's marks but repeat nothing.
 _NOT_REPEATED = ("NestedRedistribute",)
 _FRAME = re.compile(r"^nn\.Module: (?P<kind>\w+?)_(?P<number>\d+)$")
@@ -157,10 +159,13 @@ def _phases(events: pd.DataFrame, spans: pd.DataFrame, span: Rows, node: Rows, p
     direction = take(spans["direction"].to_numpy(object), span)
     action = events["action"].to_numpy(object)
     optimizer = inherit(parent, named(events, lambda n: bool(OPTIMIZER_SPAN.match(n)))) >= 0
-    backward = (node >= 0) | np.isin(direction, [Direction.BACKWARD, Direction.RECOMPUTE])
-    recorded = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["sequence"].notna().to_numpy() & events["fwd_thread"].eq(0).fillna(False).to_numpy(bool)
+    operator = events["kind"].eq(Kind.OPERATOR).to_numpy()
+    compiled_backward = inherit(parent, operator & named(events, lambda n: n.startswith(COMPILED_BACKWARD))) >= 0
+    backward = (node >= 0) | compiled_backward | np.isin(direction, [Direction.BACKWARD, Direction.RECOMPUTE])
+    recorded = operator & events["sequence"].notna().to_numpy() & events["fwd_thread"].eq(0).fillna(False).to_numpy(bool)
     frame = events["kind"].eq(Kind.PYTHON).to_numpy() & named(events, lambda n: n.startswith("nn.Module: "))
-    forward = (direction == Direction.FORWARD) | (inherit(parent, recorded | frame) >= 0)
+    compiled = operator & named(events, lambda n: n == COMPILED_FORWARD)
+    forward = (direction == Direction.FORWARD) | (inherit(parent, recorded | frame | compiled) >= 0)
     by_action = choose(np.isin(action, ["B", "I", "W"]), Phase.BACKWARD, choose(action == "F", Phase.FORWARD, choose(forward, Phase.FORWARD, None)))
     return choose(optimizer, Phase.OPTIMIZER, choose(backward, Phase.BACKWARD, by_action))
 

@@ -14,9 +14,10 @@ from tracekit.columns import Mask, Objects, Rows, integers, nullable
 from tracekit.intervals import parents
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import P2P, Collective, Kind
+from tracekit.widths import element_bytes
 
 NESTED = (Kind.OPERATOR, Kind.RANGE, Kind.PYTHON, Kind.LAUNCH)
-_METADATA = ("group", "group_desc", "group_ranks", "group_size", "seq", "peer", "nbytes", "dtype")
+_METADATA = ("group", "group_desc", "group_ranks", "group_cut", "group_size", "seq", "peer", "nbytes", "elements", "dtype")
 
 
 def link(trace: RankTrace) -> RankTrace:
@@ -27,7 +28,7 @@ def link(trace: RankTrace) -> RankTrace:
     trace, gloo_launch = _gloo_launches(trace)
     launch = np.where(gloo_launch >= 0, gloo_launch, launch)
     trace = trace.with_events(parent=nullable(parent), launch=nullable(launch))
-    return _inherit_metadata(trace, parent, launch)
+    return _inherit_metadata(trace)
 
 
 def inherit(parent: Rows, own: Mask) -> Rows:
@@ -43,6 +44,14 @@ def inherit(parent: Rows, own: Mask) -> Rows:
         if not len(climb):
             return source
         source[climb] = source[source[climb]]
+
+
+def by_external_id(events: pd.DataFrame) -> Rows:
+    """Row of the operator that each event names by its External id; -1 where there is none. Ids are unique within a process."""
+    ids = integers(events["external_id"])
+    operators = np.flatnonzero(events["kind"].eq(Kind.OPERATOR).to_numpy() & (ids > 0))
+    last = pd.Series(operators, index=ids[operators]).groupby(level=0).last()
+    return np.where(ids > 0, last.reindex(ids).fillna(-1).to_numpy(np.int64), -1)
 
 
 def on_cpu_thread(events: pd.DataFrame) -> Mask:
@@ -66,6 +75,8 @@ def _device_launches(events: pd.DataFrame) -> Rows:
     for column, kinds in (("correlation", [Kind.LAUNCH]), ("external_id", [Kind.OPERATOR])):
         keys = integers(events[column])
         calls = np.flatnonzero(events["kind"].isin(kinds).to_numpy() & (keys >= 0))
+        if (keys[calls] == 0).sum() > 1:  # written where there is no id
+            calls = calls[keys[calls] > 0]
         if len(calls):
             # the last of several calls with one id wins: ids are unique within a process
             first = pd.Series(calls, index=keys[calls]).groupby(level=0).last()
@@ -104,23 +115,44 @@ def _gloo_launches(trace: RankTrace) -> tuple[RankTrace, Rows]:
     return trace, out
 
 
-def _inherit_metadata(trace: RankTrace, parent: Rows, launch: Rows) -> RankTrace:
+def metadata_source(events: pd.DataFrame) -> Rows:
+    """Row of the call from which each event has its metadata: the nearest around its launch that states a group or a size; -1 where there is none."""
+    parent, launch = integers(events["parent"]), integers(events["launch"])
+    sized = (events["nbytes"].notna() | events["elements"].notna()).to_numpy()
+    has_meta = events["group"].notna().to_numpy() | (events["kind"].eq(Kind.OPERATOR).to_numpy() & sized)
+    holder = inherit(parent, has_meta & on_cpu_thread(events))
+    source = np.where(launch >= 0, holder[launch], -1)
+    # a launch that ends after its record is not nested in it, and still names it
+    record = by_external_id(events)
+    return np.where((source < 0) & (record >= 0), holder[np.maximum(record, 0)], source)
+
+
+def _inherit_metadata(trace: RankTrace) -> RankTrace:
     """Give communication, where it lacks them, the metadata of its launch or of the call around it."""
     events = trace.events
     communication = events["kind"].eq(Kind.COMMUNICATION).to_numpy()
     on_cpu = communication & events["device"].isna().to_numpy()
-    has_meta = events["group"].notna().to_numpy() | (events["kind"].eq(Kind.OPERATOR) & events["nbytes"].notna()).to_numpy()
-    source = inherit(parent, has_meta & on_cpu_thread(events))
-    source = np.where(launch >= 0, source[launch], -1)
+    sized = (events["nbytes"].notna() | events["elements"].notna()).to_numpy()
+    source = metadata_source(events)
     columns: dict[str, object] = {}
     for column in _METADATA:
-        missing = events[column].isna().to_numpy() | (on_cpu & (column == "nbytes"))
+        # gloo shows one rank's part of a gather: the caller knows the whole
+        missing = events[column].isna().to_numpy() | (on_cpu & sized[np.maximum(source, 0)] & (column == "nbytes"))
         take = communication & missing & (source >= 0)
         columns[column] = _filled(events[column], take, source)
     # the operator knows a reduce-scatter from the all-reduce that gloo runs for it
     relabel = on_cpu & (source >= 0) & ~events["collective"].isin(list(P2P)).to_numpy()
     columns["collective"] = _filled(events["collective"], relabel, source)
-    return trace.with_events(**columns)
+    return _sized(trace.with_events(**columns))
+
+
+def _sized(trace: RankTrace) -> RankTrace:
+    """Give sizes to communication of which the caller knows the elements and the execution their type."""
+    events = trace.events
+    width = pd.Series([element_bytes(str(c)) for c in events["dtype"].cat.categories] + [None], dtype="Int64")
+    width = width.take(events["dtype"].cat.codes.to_numpy()).set_axis(events.index)
+    known = events["kind"].eq(Kind.COMMUNICATION) & events["nbytes"].isna() & events["elements"].notna() & width.notna()
+    return trace.with_events(nbytes=events["nbytes"].where(~known, events["elements"] * width))
 
 
 def _filled(column: pd.Series, take: Mask, source: Rows) -> pd.Series:

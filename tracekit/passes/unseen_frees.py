@@ -20,7 +20,7 @@ from tracekit.trace import RankTrace
 def unseen_frees(trace: RankTrace) -> RankTrace:
     """Insert a free just before the allocation that took a block's memory, and lower the totals from there."""
     samples = trace.samples
-    rows = np.flatnonzero(samples["device_type"].eq(0).fillna(False).to_numpy(bool))
+    rows = np.flatnonzero((samples["device_type"].eq(0).fillna(False) & samples["addr"].notna()).to_numpy(bool))
     if trace.meta.device_type != "cpu" or not len(rows):
         return trace
     made, taken = lost(samples["addr"].to_numpy(np.uint64)[rows], samples["nbytes"].to_numpy(np.int64)[rows])
@@ -35,7 +35,7 @@ def unseen_frees(trace: RankTrace) -> RankTrace:
     total = kept["allocated"].iloc[taken] - samples["nbytes"].iloc[taken]
     frees = samples.iloc[made].assign(
         ts=samples["ts"].to_numpy()[taken],
-        thread=np.int32(samples["thread"].max() + 1),  # a thread of which nothing was recorded
+        thread=pd.array([None] * len(made), "Int32"),  # a thread of which nothing was recorded
         nbytes=-nbytes,
         allocated=total.array,
     )

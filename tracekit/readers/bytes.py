@@ -24,9 +24,10 @@ HEAD = 64 << 10
 
 
 class Content(NamedTuple):
-    """The decompressed content of a file, and what is wrong with its packing where only a part could be unpacked."""
+    """The decompressed content of a file, how it was packed, and what is wrong with that where only a part could be unpacked."""
 
     data: bytes
+    packing: str | None = None
     damage: str | None = None
 
 
@@ -56,14 +57,14 @@ def unpacked(path: Path, label: Path, reading: Reading = DEFAULT) -> Content:
     except (EOFError, gzip.BadGzipFile, isal_zlib.error, _ZstdDamage) as error:  # type: ignore[misc]
         says = _damage(error, path, packing)
         if reading.salvage and parts:
-            return Content(b"".join(parts), says)
+            return Content(b"".join(parts), packing, says)
         raise InputError(f"{says}; copy or record it again", label, path.stat().st_size if isinstance(error, EOFError) else None) from error
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or error})", label) from error
     data = b"".join(parts) if len(parts) != 1 else parts[0]
     if packing and data[:4].startswith((_GZIP, _ZSTD)):
         raise InputError(f"compressed twice: inside the {packing} is another compressed file; unpack it once", label)
-    return Content(data)
+    return Content(data, packing)
 
 
 def head(path: Path, size: int = HEAD) -> bytes:

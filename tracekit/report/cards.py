@@ -8,7 +8,7 @@ from typing import Any
 from tracekit import wording as fmt
 from tracekit.report.parts import Card
 from tracekit.report.rows import mean, metric, of_steps, span_word, steady_steps, table
-from tracekit.report.sections.memory import CATEGORIES, peaks
+from tracekit.report.sections.memory import CATEGORIES, fullest
 
 Document = Mapping[str, Any]
 
@@ -69,7 +69,7 @@ def _bubble(document: Document) -> Card | None:
 def _memory(document: Document) -> Card | None:
     if not _available(document, "memory"):
         return None
-    highest = max(peaks(document), key=lambda r: r.get("allocated_peak_bytes") or 0, default=None)
+    highest = fullest(document)
     if highest is None:
         return None
     peak = highest.get("allocated_peak_bytes")

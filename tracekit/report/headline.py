@@ -38,7 +38,8 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
         whole = total(p["duration_ns"] for p in parts)
     if not parts or not whole:
         return f"Where the time of a step went is unknown: {_reason(document)}.", ""
-    work = total(p["duration_ns"] for p in parts if p["part"] in fmt.WORK) or 0
+    graphs = total(p["duration_ns"] for p in parts if p["part"] == "graph") or 0
+    work = (total(p["duration_ns"] for p in parts if p["part"] in fmt.WORK) or 0) - graphs
     takes = (
         f"A step takes {fmt.duration(whole)} on average"
         if steady_steps(document)
@@ -46,9 +47,11 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     )
     again = total(p["duration_ns"] for p in parts if p["part"] == "recompute") or 0
     first = f"{takes}, of which {_share(work + again, whole)} is compute" + (f", {fmt.duration(again)} of it recomputation." if again else ".")
+    if graphs:
+        first = f"{takes}, of which {_share(graphs, whole)} is busy with whole CUDA graphs: how much of it is compute is unknown."
     losses = [p for p in parts if p["part"] not in fmt.WORK]
     if not losses:
-        return first, "Nothing but compute was found in it: faster kernels or more devices are what is left."
+        return first, "" if graphs else "Nothing but compute was found in it: faster kernels or more devices are what is left."
     loss = max(losses, key=lambda p: p["duration_ns"])
     pipeline = metric(document, "pipeline").get("summary") or {}
     if (pipeline.get("bubble_ns") or 0) >= loss["duration_ns"] or loss["axis"] == "pp":

@@ -48,8 +48,8 @@ def table(g: Grid) -> list[str]:
 
 
 def _section(s: Section) -> list[str]:
-    head = f"{s.title} [{', '.join(s.tags)}]"
-    lines = [head, "-" * len(head), *_wrap(s.question), *_wrap(s.definition), *_wrap(f"{s.obtained}.")]
+    head = f"{s.title} [{', '.join(s.tags)}]" if s.tags else s.title
+    lines = [head, "-" * len(head), *_wrap(s.question), *_wrap(s.definition), *(_wrap(f"{s.obtained}.") if s.obtained else [])]
     width = max((len(k) for k, _ in s.facts), default=0)
     lines += [f"  {k:<{width}}  {v}" for k, v in s.facts]
     for g in s.grids:

@@ -25,11 +25,11 @@ def table(document: Mapping[str, Any], name: str, of: str) -> Sequence[Row]:
 
 
 def steady_steps(document: Mapping[str, Any]) -> frozenset[int]:
-    """Steps that are complete and no warm-up on every rank; every complete step where none is left."""
+    """Steps that are complete and no warm-up on every rank; every complete step where none is left, every step where none is complete."""
     rows = [r for r in table(document, "step_time", "steps") if r.get("step") is not None]
     cut = {r["step"] for r in rows if r.get("complete") is False}
     warm = {r["step"] for r in rows if r.get("warmup")}
-    complete = {r["step"] for r in rows} - cut
+    complete = {r["step"] for r in rows} - cut or cut
     return frozenset(complete - warm) or frozenset(complete)
 
 

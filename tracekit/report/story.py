@@ -34,10 +34,10 @@ def story(document: Mapping[str, Any]) -> Story:
         title=_title(document),
         version=fmt.clean(document.get("tracekit") or fmt.UNKNOWN),
         verdict=fmt.clean((document.get("health") or {}).get("verdict") or fmt.UNKNOWN),
-        findings=_findings(document),
+        findings=findings_of(document),
         headline=head,
         advice=advice,
-        run=_run(document),
+        run=run_of(document),
         cards=cards(document),
         sections=tuple(SECTIONS[n](document) if n in SECTIONS else other(document, n) for n in shown),
         unavailable=tuple((n, fmt.clean(metrics[n].get("title") or fmt.label(n).capitalize()), reason) for n, reason in absent.items()),
@@ -58,7 +58,8 @@ def _title(document: Mapping[str, Any]) -> str:
     return fmt.clean(", ".join([*named, fmt.plural(count, "rank")]) if named else f"{folder or 'training run'}, {fmt.plural(count, 'rank')}")
 
 
-def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
+def findings_of(document: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The health findings of a document, worded, worst first."""
     rows = (document.get("health") or {}).get("findings") or ()
     made = [
         Finding(
@@ -81,7 +82,8 @@ def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
     return tuple(sorted(made, key=lambda f: _ORDER.get(f.severity, 3)))
 
 
-def _run(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def run_of(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What ran, as (name, value) pairs."""
     run = document.get("run") or {}
     axes = run.get("mesh") or {}
     mesh = {k: v for k, v in axes.items() if v != 1}

@@ -109,7 +109,7 @@ def _section(s: Section) -> Group:
     parts: list[RenderableType] = [
         Text.assemble((f"\n{s.title}", "bold"), (f"  {' · '.join(s.tags)}", "yellow" if "emulated" in s.tags else "dim")),
         Text(s.question),
-        Text(f"{s.definition}\n{s.obtained}.", style="dim"),
+        *([Text(f"{s.definition}\n{s.obtained}.", style="dim")] if s.definition else []),
     ]
     if s.facts:
         facts = Table.grid(padding=(0, 2))

@@ -9,6 +9,10 @@ from tracekit.report.parts import Section, facts, grid
 from tracekit.report.rows import Row, metric, table
 from tracekit.report.sections.common import section
 
+_SNAPSHOT = [
+    "rank", "device", "records", "frees_without_alloc", "allocated_before_bytes", "allocated_peak_bytes", "rounded_peak_bytes", "active_peak_bytes",
+    "reserved_peak_bytes", "inactive_end_bytes", "largest_inactive_end_bytes",
+]  # fmt: skip
 CATEGORIES = ["parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "activation_bytes", "input_bytes", "temporary_bytes", "unknown_bytes"]
 
 
@@ -16,25 +20,35 @@ def peaks(document: Mapping[str, Any]) -> list[Row]:
     """One row per rank and device: the peak of the whole trace, or the highest step where no row spans it."""
     rows = table(document, "memory", "peaks")
     whole = [r for r in rows if r.get("step") is None] or list(rows)
-    best: dict[tuple[Any, Any], Row] = {}
+    best: dict[tuple[Any, ...], Row] = {}
     for row in whole:
-        key = (row.get("rank"), row.get("device"))
+        key = tuple(row.get(k) for k in ("rank", "device_type", "device"))
         if key not in best or (row.get("allocated_peak_bytes") or 0) > (best[key].get("allocated_peak_bytes") or 0):
             best[key] = row
     return sorted(best.values(), key=lambda r: -(r.get("allocated_peak_bytes") or 0)) if len(best) > 16 else list(best.values())
 
 
+def fullest(document: Mapping[str, Any]) -> Row | None:
+    """The row of the device with the highest peak: of the GPUs, where there are any."""
+    rows = peaks(document)
+    own = [r for r in rows if r.get("device_type") == "gpu"] or rows
+    return max(own, key=lambda r: r.get("allocated_peak_bytes") or 0, default=None)
+
+
 def memory(document: Mapping[str, Any]) -> Section:
     """The section of the metric ``memory``: the peak of each rank by category, then activations by layer on the fullest rank."""
-    rows = peaks(document)
-    grids = [
-        grid("At the peak, per rank", rows, ["rank", "allocated_peak_bytes", "reserved_peak_bytes", *CATEGORIES], limit=16, left_out=", the fullest first")
-    ]
-    fullest = max(rows, key=lambda r: r.get("allocated_peak_bytes") or 0, default=None)
-    if fullest is not None:
-        of = [r for r in table(document, "memory", "by_layer") if r.get("rank") == fullest.get("rank") and r.get("step") == fullest.get("step")]
+    rows, most = peaks(document), fullest(document)
+    several = len({r.get("rank") for r in rows}) < len(rows)
+    where = ["rank", "device_type", "device"] if several else ["rank"]
+    title = "At the peak, per rank and device" if several else "At the peak, per rank"
+    grids = [grid(title, rows, [*where, "allocated_peak_bytes", "reserved_peak_bytes", *CATEGORIES], limit=16, left_out=", the fullest first")]
+    if most is not None:
+        same = [k for k in ("rank", "device_type", "device", "step") if k in most]
+        of = [r for r in table(document, "memory", "by_layer") if all(r.get(k) == most.get(k) for k in same if k in r)]
         columns = ["layer", *[c for c in dict.fromkeys(k for r in of for k in r) if c.endswith("_bytes")]]
-        grids.append(grid(f"Activations alive at the peak of rank {fullest.get('rank')}", of, columns))
+        grids.append(grid(f"Activations alive at the peak of rank {most.get('rank')}", of, columns))
+    snapshots = table(document, "memory", "snapshots")
+    grids.append(grid("CUDA memory snapshots, per rank and device", snapshots, _SNAPSHOT, limit=16))
     theory = table(document, "memory", "theory")
     grids.append(grid("Beside the closed form, per rank", theory, _pairs(theory), limit=16))
     whole = metric(document, "memory").get("summary") or {}
