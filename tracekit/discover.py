@@ -19,6 +19,7 @@ from tracekit.errors import InputError, UsageError
 from tracekit.names import capture_of, rank_of
 from tracekit.readers.archives import is_archive, unpack
 from tracekit.readers.bytes import head
+from tracekit.readers.strangers import describe
 from tracekit.reading import Reading
 
 #: Files of our own that are no trace, and what stands in a run directory beside one.
@@ -100,15 +101,17 @@ def find(paths: Sequence[str | Path], reading: Reading, scratch: Path) -> Found:
 
 
 class _Sorted(NamedTuple):
-    """Files by what they are: those a reader knows, the labels of those that none does, and our own side files by label."""
+    """Files by what they are: those a reader knows, the labels of those that none does (and what the first looks like), our own side files by label."""
 
     known: tuple[File, ...] = ()
     unknown: tuple[str, ...] = ()
     own: Mapping[Path, Path] = {}
+    looks: str | None = None
 
     def and_(self, other: _Sorted) -> _Sorted:
         """Both together."""
-        return _Sorted((*self.known, *other.known), (*self.unknown, *other.unknown), {**self.own, **other.own})
+        looks = self.looks if self.unknown else other.looks
+        return _Sorted((*self.known, *other.known), (*self.unknown, *other.unknown), {**self.own, **other.own}, looks)
 
 
 def _under(path: Path, reading: Reading, scratch: Path) -> _Sorted:
@@ -118,20 +121,23 @@ def _under(path: Path, reading: Reading, scratch: Path) -> _Sorted:
     if path.is_dir():
         found = _sorted_out(((p, p) for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path)), reading, scratch)
         if not found.known:
-            raise InputError(f"holds no trace{_told(found.unknown)}; give torch.profiler traces, NCCL records, an nsys export, or a run directory", path)
+            raise InputError(f"holds no trace{_told(found)}; give torch.profiler traces, NCCL records, an nsys export, or a run directory", path)
         return found
     start = head(path)
     if is_archive(start) and readers.reader_for(start) is None:
         found = _opened(path, start, reading, scratch)
         if not found.known:
-            raise InputError(f"this archive holds no trace{_told(found.unknown)}; give one with torch.profiler traces or a run directory", path)
+            raise InputError(f"this archive holds no trace{_told(found)}; give one with torch.profiler traces or a run directory", path)
         return found
     file = _known(path, path, start)
     return _Sorted((file if file is not None else File(path, path, "", None),))
 
 
-def _told(unknown: Sequence[str]) -> str:
-    return f", only {', '.join(unknown[:3])}{', …' if len(unknown) > 3 else ''}" if unknown else ""
+def _told(found: _Sorted) -> str:
+    if not found.unknown:
+        return ""
+    first, *others = found.unknown[:3]
+    return f", only {', '.join([first + (f' ({found.looks})' if found.looks else ''), *others])}{', …' if len(found.unknown) > 3 else ''}"
 
 
 def _sorted_out(paths: Iterable[tuple[Path, Path]], reading: Reading, scratch: Path, archives: bool = True) -> _Sorted:
@@ -139,6 +145,7 @@ def _sorted_out(paths: Iterable[tuple[Path, Path]], reading: Reading, scratch: P
     known: list[File] = []
     unknown: list[str] = []
     own: dict[Path, Path] = {}
+    looks: str | None = None
     opened = _Sorted()
     for path, label in paths:
         if label.name in _OWN:
@@ -150,8 +157,9 @@ def _sorted_out(paths: Iterable[tuple[Path, Path]], reading: Reading, scratch: P
         elif (file := _known(path, label, start)) is not None:
             known.append(file)
         else:
+            looks = looks or describe(start, name=label.name).partition(";")[0]
             unknown.append(str(label))
-    return _Sorted(tuple(known), tuple(unknown), own).and_(opened)
+    return _Sorted(tuple(known), tuple(unknown), own, looks).and_(opened)
 
 
 def _opened(path: Path, start: bytes, reading: Reading, scratch: Path) -> _Sorted:

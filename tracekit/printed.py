@@ -35,7 +35,7 @@ def algbw_spread(nbytes: npt.ArrayLike, duration_ns: npt.ArrayLike, algbw_gbps: 
 
     >>> spread = algbw_spread([8589934592], [63896000], [134.44])
     >>> bool(spread.fits[0]), [round(float(b[0]), 3) for b in spread]
-    (True, [134.436, 134.437])
+    (True, [134.435, 134.437])
     """
     size, time, printed = (np.asarray(a, np.float64) for a in (nbytes, duration_ns, algbw_gbps))
     half = _half_ns(time)

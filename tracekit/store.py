@@ -145,9 +145,11 @@ def _within_caps(file: Any, path: Path, reading: Reading) -> None:
     metadata = file.metadata
     if metadata.num_rows > reading.max_events:
         raise InputError(f"holds {metadata.num_rows} rows, more than {reading.max_events}; raise --max-events", path)
-    size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    # what stands in the file as one run of equal values takes its full width in memory
+    wide = 8 * metadata.num_rows * len(schema.EVENTS)
+    size = max(wide, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)))
     if size > reading.max_bytes:
-        raise InputError(f"holds {size} bytes, more than {reading.max_bytes}; raise --max-bytes", path)
+        raise InputError(f"unpacks to {size} bytes, more than {reading.max_bytes}; raise --max-bytes", path)
 
 
 def _trace(file: Any, about: Mapping[str, Any]) -> RankTrace:

@@ -16,7 +16,7 @@ def test_a_tangled_log_gives_every_record_that_is_whole(shared: Path) -> None:
     assert {row["handle"]: row["group_rank"] for row in held} == one.values["communicator_ranks"]
     assert {row["handle"]: row["rank"] for row in held} == one.values["communicator_ranks"]
     assert {row["group_size"] for row in [*held, *calls]} == {one.values["nranks"]}
-    seen = [{"op": c["name"], "opCount": c["seq"], "bytes": c["rank_nbytes"], "ranks": c["seen_by"]} for c in calls]
+    seen = [{"op": c["name"], "opCount": c["seq"], "bytes": c["rank_bytes"], "ranks": c["seen_by"]} for c in calls]
     assert seen == one.values["records"]
     assert [c["nbytes"] for c in calls] == [16384, 4 * 2000]
     assert {c["algorithm"] for c in calls} - {None} == {one.values["algorithm"]}

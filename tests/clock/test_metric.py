@@ -19,6 +19,16 @@ def test_a_single_rank_has_nothing_to_be_compared_with() -> None:
     assert (got.available, got.reason) == (False, "there is one rank, and so one clock")
 
 
+def test_a_rank_that_nothing_links_has_no_offset() -> None:
+    rows = [(MS * i, MS * i + 300 * US) for i in range(6)]
+    both = tuple({**row, "group_ranks": "0,1"} for row in calls(*rows))
+    got = clock.compute(job_of(both, both, ({"at": (0, 9), "group_ranks": "2"},)))
+    table = got.tables["ranks"][["offset_ns", "reference_rank", "source"]].astype(object)
+    assert table.where(table.notna(), None).values.tolist() == [[0, 0, "reference"], [0, 0, "collectives"], [None, 2, "none"]]
+    assert (got.summary["linked_ranks"], got.summary["ranks"]) == (2, 3)
+    assert any("from rank 2" in note for note in got.notes)
+
+
 def test_offsets_residuals_and_what_they_leave_unresolved() -> None:
     #   rank 1's clock runs 1 ms ahead and its ends wander by 2 µs: a wait of 1 µs cannot be told, one of 40 µs can
     wander = [0, 2 * US, -2 * US, 2 * US, -2 * US, 0, 2 * US, -2 * US]

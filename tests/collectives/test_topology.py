@@ -29,9 +29,13 @@ def test_missing_ranks_are_named() -> None:
     assert "ranks 2-3,5-7,9-15 of 16" in finding["message"]
 
 
-def test_several_hosts_are_warned_about() -> None:
-    job = build({(0, 0): facts(0, host="a"), (1, 0): facts(1, host="b")})
-    assert [f["code"] for f in job.findings] == ["clocks_not_aligned"]
+def test_hosts_that_no_call_links_are_warned_about() -> None:
+    apart = [{"seq": 1, "at": (0, 9), "group_ranks": ranks} for ranks in ("0,2", "1,3")]
+    job = build({(r, 0): facts(r, apart[r], host=host) for r, host in enumerate("ab")})
+    assert "clocks_not_aligned" in [f["code"] for f in job.findings]
+    together = {"seq": 1, "at": (0, 9)}
+    job = build({(r, 0): facts(r, together, host=host) for r, host in enumerate("ab")})
+    assert "clocks_not_aligned" not in [f["code"] for f in job.findings]
 
 
 def test_a_group_described_as_tp_is_tp_and_the_default_group_beside_it_the_world() -> None:

@@ -134,6 +134,45 @@ def test_actions_are_read_off_sends_receives_and_sequence_numbers() -> None:
     assert [f["code"] for f in trace.findings if f["code"] == "actions_inferred"] == ["actions_inferred"]
 
 
+def lane(*pieces: str) -> list[dict[str, Any]]:
+    """One stage's calls in order: 'F1-3' forward of nodes 1 to 3, 'B3-1' backward of nodes 3 to 1, 'send', 'recv'; one kernel per node."""
+    events, at = [], 10.0
+    for piece in pieces:
+        if piece in ("send", "recv"):
+            events.append(exchange(f"c10d::{'send' if piece == 'send' else 'recv_'}", at))
+            at += 5
+            continue
+        first, last = (int(n) for n in piece[1:].split("-"))
+        for node in range(first, last + 1) if piece[0] == "F" else range(first, last - 1, -1):
+            make = b.forward if piece[0] == "F" else b.backward
+            events += [make("aten::mm" if piece[0] == "F" else "MmBackward0", at, at + 4, node), *work("gemm", at + 1, 100 + at, 105 + at, int(at))]
+            at += 5
+    return step(events)
+
+
+def order(*pieces: str) -> list[str]:
+    """Actions that such a lane is read as."""
+    return [f"{row[1]}{row[2]}" for row in spans(b.passed(lane(*pieces)))]
+
+
+def test_a_second_pass_over_the_nodes_of_a_backward_is_the_weight_gradients() -> None:
+    # the pieces of ZB-H1's second of two stages: input gradients go out first
+    assert order("F1-3", "recv", "F4-6", "B3-1", "send", "B3-2", "B6-4", "send", "B6-5", "recv") == ["F0", "F1", "I0", "W0", "I1", "W1"]
+    # weight gradients put off to the end, and directly after their input gradients
+    assert order("F1-3", "recv", "F4-6", "B3-1", "send", "B6-4", "send", "B3-2", "B6-5", "recv") == ["F0", "F1", "I0", "I1", "W0", "W1"]
+    assert order("F1-3", "send", "F4-6", "send", "recv", "recv", "B3-1", "B3-1", "B6-4", "B6-4") == ["F0", "F1", "I0", "W0", "I1", "W1"]
+    # the last microbatch alone is not split
+    assert order("F1-3", "send", "F4-6", "send", "recv", "recv", "B3-1", "B3-2", "B6-4") == ["F0", "F1", "I0", "W0", "B1"]
+
+
+def test_a_node_with_the_number_of_another_forward_follows_the_work_before_it() -> None:
+    """An embedding's backward at the end of every pass carries the number of the forward recorded last."""
+    forwards = ("F1-9", "send", "F10-18", "send", "F19-27", "send", "recv", "recv", "recv")
+    assert order(*forwards, "B9-1", "B27-27", "B18-10", "B27-27", "B27-19", "B27-27") == ["F0", "F1", "F2", "B0", "B1", "B2"]
+    # a pass in two long pieces is no such node: then the order says nothing
+    assert order(*forwards, "B9-1", "B27-24", "B18-10", "B23-19") == []
+
+
 def test_traffic_that_does_not_fit_infers_nothing() -> None:
     assert spans(b.passed(unnamed(last_send="aten::add"))) == []
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
-from tests.forged import analysis_of
+import pandas as pd
+import pytest
+
+from tests.forged import analysis_of, checker, report_of, truth_of
+from tracekit.facts.actions import actions
 from tracekit.metrics.base import Result
+from tracekit.passes import run_passes
+from tracekit.readers import kineto
 
 
 def measured(folder: Path) -> Result:
@@ -27,3 +35,22 @@ def test_parts_of_every_rank_sum_to_the_window(shared: Path) -> None:
     stages = result.tables["stages"].merge(result.tables["pipelines"][["step", "pipeline", "window_ns"]], on=["step", "pipeline"])
     parts = ["work_ns", "fill_ns", "steady_wait_ns", "p2p_transfer_ns", "exposed_other_collective_ns", "launch_gap_ns", "drain_ns"]
     assert stages[parts].sum(axis=1).equals(stages["window_ns"])
+
+
+@pytest.mark.parametrize(("job", "rank"), [("pp4_zbh1", 0), ("pp4_zbh1", 2), ("tp2pp4dp2_1f1b", 0), ("tp2pp4dp2_1f1b", 14), ("partial", 1), ("p2p_batched", 3)])
+def test_actions_read_off_the_order_are_those_that_ranges_named(shared: Path, job: str, rank: int) -> None:
+    text = gzip.decompress((shared / "forged" / job / f"rank{rank}.json.gz").read_bytes())
+    content = json.loads(text)
+    marks = checker(shared).MARKS
+    content["traceEvents"] = [e for e in content["traceEvents"] if not marks.match(e.get("name", ""))]
+    named, bare = (actions(run_passes(kineto.read(t, Path("rank.json"))[0]))["actions"] for t in (text, json.dumps(content).encode()))
+    assert set(bare["source"]) == {"inferred"} and len(bare) > 10
+    if job != "p2p_batched":  # whose ranges are none to begin with
+        pd.testing.assert_frame_equal(bare.drop(columns="source"), named.drop(columns="source"))
+
+
+@pytest.mark.parametrize("job", ["pp4_zbh1", "p2p_batched"])
+def test_the_bubble_of_a_job_without_annotations(shared: Path, job: str, tmp_path: Path) -> None:
+    folder = shared / "forged" / job
+    report = report_of(checker(shared).stripped(folder, tmp_path))
+    assert checker(shared).check_stripped(truth_of(folder), report)["pipeline"].first == []

@@ -146,7 +146,7 @@ def test_an_operator_around_a_record_is_no_second_call() -> None:
 
 def test_what_is_damaged_is_refused_with_its_byte() -> None:
     whole = json.dumps({"schema": "1.0.1", "nodes": [old("aten::mm"), old("aten::mm")]}).encode()
-    with pytest.raises(InputError, match=f"truncated: the JSON ends early at byte {len(whole) - 9}") as cut:
+    with pytest.raises(InputError, match=f"truncated: the JSON ends early at byte {len(whole) - 9}, line 1") as cut:
         execution_trace.read(whole[:-9], Path("et.json"))
     assert cut.value.offset == len(whole) - 9
     with pytest.raises(InputError, match="not valid JSON at byte"):
@@ -155,6 +155,22 @@ def test_what_is_damaged_is_refused_with_its_byte() -> None:
         execution_trace.read(b'{"schema": "1.0.1", "nodes": []}', Path("et.json"))
     with pytest.raises(InputError, match="--max-events"):
         execution_trace.read(whole, Path("et.json"), Reading(max_events=1))
+
+
+@pytest.mark.parametrize("cut", [1, 9, 40])
+def test_whole_nodes_before_a_cut_can_be_saved(cut: int) -> None:
+    whole = json.dumps({"schema": "1.0.1", "nodes": [old("aten::mm"), old("aten::mm"), old("aten::add")]}).encode()
+    (trace,) = execution_trace.read(whole[:-cut], Path("et.json"), Reading(salvage=True))
+    assert trace.stated["operators"]["count"].sum() == (3 if cut == 1 else 2)
+    assert [(f["code"], f["severity"]) for f in trace.findings] == [("salvaged", "warning")]
+    with pytest.raises(InputError, match="truncated"):
+        execution_trace.read(whole[:30], Path("et.json"), Reading(salvage=True))
+
+
+def test_what_leaves_no_doubt_is_put_right_and_said() -> None:
+    text = json.dumps({"schema": "1.0.1", "nodes": [old("f", ["x"], ["Double"])]}).encode().replace(b'"x"', b"-Infinity")
+    (trace,) = execution_trace.read(text, Path("et.json"))
+    assert [(f["code"], f["count"]) for f in trace.findings] == [("no_numbers", 1)]
 
 
 def test_nodes_without_a_name_are_counted_as_dropped() -> None:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import kernel, launch, memory, span, write
 from tracekit import analyze, schema
 from tracekit.errors import InputError
+from tracekit.facts.memory import memory as memory_fact
 from tracekit.readers import memory_snapshot
 from tracekit.readers.memory_replay import replay
 from tracekit.reading import Reading
@@ -216,6 +217,45 @@ def test_more_records_than_allowed_are_refused() -> None:
     data = json.dumps({"segments": [], "device_traces": [[record("alloc", i, 8, i) for i in range(9)]]}).encode()
     with pytest.raises(InputError, match="--max-events"):
         memory_snapshot.read(data, Path("x"), Reading(max_events=8))
+
+
+SMALL = pickle.dumps(
+    {
+        "segments": [segment(4096, (512, "active_allocated"), (512, "inactive"))],
+        "device_traces": [[record("segment_alloc", 4096, 1024, 1), record("alloc", 4096, 512, 2), *freed(4608, 512, 3)]],
+        "external_annotations": [{"device": 0, "stage": "START", "name": "x", "time_us": 1}, {"device": 0, "stage": "END", "name": "x", "time_us": 2}],
+    }
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.integers(0, 255)), min_size=1, max_size=8), st.booleans())
+def test_changed_bytes_give_a_trace_or_a_refusal(changes: list[tuple[int, int]], salvage: bool) -> None:
+    data = bytearray(SMALL)
+    for at, byte in changes:
+        data[at] = byte
+    try:
+        (trace,) = memory_snapshot.read(bytes(data), Path("x"), Reading(salvage=salvage))
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        schema.validate(trace.samples, schema.SAMPLES)
+        memory_fact(trace)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=3), lambda c: st.lists(c, max_size=3)
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(("action", "addr", "size", "time_us"), ANY)), max_size=4), ANY, ANY)
+def test_values_of_other_types_are_no_error(records: list[dict[str, Any]], blocks: Any, marks: Any) -> None:
+    fine = [record("alloc", 16, 8, 5), {"action": "free_completed", "addr": 1 << 62, "size": 1 << 62, "time_us": 1 << 62}]
+    whole = {"device_traces": [fine + records], "segments": [{"device": 0, "total_size": 5, "blocks": blocks}], "external_annotations": marks}
+    (trace,) = memory_snapshot.read(json.dumps(whole).encode(), Path("x"), Reading())
+    assert len(trace.samples) >= 1
+    memory_fact(trace)
 
 
 @given(

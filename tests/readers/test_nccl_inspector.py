@@ -86,6 +86,15 @@ def test_a_file_without_its_beginning_does_not_say_whose_calls_they_are() -> Non
     assert codes(trace)["inspector_without_header"] == "warning"
 
 
+def test_calls_without_a_rank_are_not_given_to_another() -> None:
+    (trace,) = read({"coll_perf": ALL_REDUCE}, line(0, coll_perf=ALL_REDUCE))
+    assert trace.meta.rank == 0 and len(records(trace, "seq")) == 1
+    assert {f["code"]: f["count"] for f in trace.findings} == {"inspector_without_header": 1, "nccl_rank_unknown": 1}
+    pairs = [line(p % 2, 2, group=f"0x{p // 2}", pid=100 + p, coll_perf=ALL_REDUCE) for p in range(4)]
+    (trace,) = read(*pairs)  # two pairs, neither spans the processes
+    assert trace.meta.rank is None and records(trace, "seq", "group") == [(None, "0x0"), (None, "0x0"), (None, "0x1"), (None, "0x1")]
+
+
 def test_ranks_are_numbers_of_the_largest_communicator() -> None:
     pairs = [line(p % 2, 2, group=f"0x{p // 2}", pid=100 + p, coll_perf=ALL_REDUCE) for p in range(4)]
     traces = read(*[line(p, 4, coll_perf=ALL_REDUCE) for p in range(4)], *pairs)
@@ -105,6 +114,11 @@ def test_a_cut_last_line_takes_nothing_from_the_others() -> None:
     found = {f["code"]: (f["severity"], f["offset"]) for f in trace.findings}
     assert found["last_line_cut"] == ("warning", 2 * len(text) + 7)
     assert found["lines_unreadable"] == ("warning", len(text) + 1)
+
+
+def test_numbers_beyond_all_bounds_are_unknown() -> None:
+    text = json.dumps(line(0, coll_perf=ALL_REDUCE)).replace("61974", "1e999999").replace("17179869184", "1e99999999").replace("277.210914", "-1e-999999")
+    assert records(read(text)[0], "nbytes", "duration_ns") == [(None, None)]
 
 
 @pytest.mark.parametrize("bad", [{"coll": 7, "coll_sn": "x", "coll_exec_time_us": -4, "coll_msg_size_bytes": 1e300}, [], {}])

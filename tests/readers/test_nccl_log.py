@@ -167,12 +167,20 @@ def test_an_algorithm_that_may_be_of_two_communicators_is_not_told() -> None:
 
 def test_ranks_that_no_line_tells_are_unknown() -> None:
     (trace,) = read(call(0), call(1))
-    assert trace.meta.rank is None and len(trace.stated["records"]) == 2
+    assert trace.meta.rank is None
+    assert records(trace, "kind", "seq") == [("all_reduce", None)] * 2  # equal numbers of two processes are not two calls of one
     assert codes(trace)["nccl_rank_unknown"] == "warning"
     # two groups of two: neither is the world
     (trace,) = read(*[init(p, p % 2, 2, comm_id=f"0x{p // 2 + 1}") for p in range(4)], call(0, size=2))
     assert trace.meta.rank is None
     assert records(trace, "group_ranks") == [(None,)]
+
+
+def test_calls_of_a_process_without_a_rank_are_not_given_to_another() -> None:
+    traces = read(*WORLD[:2], call(0), call(1), call(3), call(3))
+    assert [(t.meta.rank, len(t.stated["records"])) for t in traces] == [(0, 1), (1, 1)]
+    (lost,) = [f for f in traces[0].findings if f["code"] == "nccl_rank_unknown"]
+    assert (lost["count"], lost["severity"]) == (2, "warning")
 
 
 def test_the_launchers_numbers_stand_where_no_communicator_spans_the_job() -> None:

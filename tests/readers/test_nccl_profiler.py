@@ -144,3 +144,40 @@ def test_a_file_of_other_events_is_refused() -> None:
 def test_it_is_found_by_its_events() -> None:
     reader = reader_for(json.dumps(born(0)).encode())
     assert reader is not None and reader.name == "NCCL profiler events"
+
+
+def spans(*parts: tuple[str, str, str, int, float, dict[str, Any]]) -> RankTrace:
+    """What the example plugin writes: (ph, name, category, id, time in µs, args)."""
+    lines = []
+    for ph, name, cat, number, ts, args in parts:
+        more = {"args": args} if ph == "b" else {}
+        lines.append(json.dumps({"name": name, "cat": cat, "ph": ph, "id": number, "pid": 9, "tid": 1, "ts": ts, **more}))
+    text = "[\n" + ",\n".join(lines) + ",\n{}]"
+    assert nccl_profiler.sniff(text.encode())
+    (trace,) = nccl_profiler.read(text.encode(), Path("ncclprof.json"), DEFAULT)
+    return trace
+
+
+def test_spans_of_the_example_plugin() -> None:
+    reduced = {"SeqNum": 3, "CommHash": 77, "Rank": 1, "Count": 8, "Datatype": "ncclFloat32", "Algorithm": "RING", "Protocol": "LL", "nChannels": 2}
+    sent = {"CommHash": 77, "Rank": 1, "Peer": 0, "Count": 4, "Datatype": "ncclInt8", "nChannels": 1}
+    trace = spans(
+        ("b", "Group API", "GROUP_API", 0, 1.0, {}),
+        ("b", "AllReduce", "COLL_API", 0, 2.0, {"count": 8, "datatype": "ncclFloat32"}),
+        ("b", "AllReduce", "COLL", 0, 5.5, reduced),
+        ("b", "KernelCh", "GPU", 0, 20.25, {"Channel": 0}),
+        ("e", "KernelCh", "GPU", 0, 90.0, {}),
+        ("b", "KernelCh", "GPU", 1, 19.0, {"Channel": 1}),
+        ("e", "KernelCh", "GPU", 1, 88.0, {}),
+        ("e", "AllReduce", "COLL", 0, 7.0, {}),
+        ("e", "AllReduce", "COLL_API", 0, 3.0, {}),
+        ("b", "Send", "P2P", 0, 100.0, sent),
+        ("e", "Send", "P2P", 0, 101.0, {}),
+        ("e", "Group API", "GROUP_API", 0, 200.0, {}),
+    )
+    assert trace.meta.rank == 1
+    assert records(trace, "kind", "seq", "nbytes", "algorithm", "protocol", "group") == [
+        ("all_reduce", 3, 32, "Ring", "LL", "77"),
+        ("send", 0, 4, None, None, "77"),
+    ]
+    assert records(trace, "created_ns", "start_ns", "end_ns") == [(2000, 19_000, 90_000), (100_000, None, None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +158,36 @@ def test_a_log_that_holds_calls_too_gives_both() -> None:
 def test_a_run_that_printed_no_row_is_refused() -> None:
     with pytest.raises(InputError, match="no row"):
         read(*NEW, *UNIFORM)
+    trace = read(*NEW, init(0, 0, 2), *UNIFORM, call(0, size=2))  # it hung in the first call: what NCCL said of it is there
+    assert len(trace.stated["records"]) == 1 and codes(trace)["benchmark_without_rows"] == "warning"
 
 
 def test_it_is_found_before_other_logs() -> None:
     reader = reader_for("\n".join(["host:1:1 [0] NCCL INFO Bootstrap", *NEW]).encode())
     assert reader is not None and reader.name == "nccl-tests output"
+
+
+def test_the_json_report_holds_the_same_table() -> None:
+    half = {"time": 80.123456, "alg_bw": 13.087, "bus_bw": 19.630, "nwrong": 0.0}
+    result = {"size": 1048576, "count": 262144, "type": "float", "redop": "sum", "root": "    -1", "out_of_place": half, "in_place": None}
+    report = {
+        "version": 2,
+        "start_time": "2026-01-05 10:00:01",
+        "args": ["./build/all_reduce_perf", "-J", "x.json"],
+        "env": ["TOKEN=secret"],
+        "nccl_version": 22907,
+        "config": {"ngpus": 4, "devices": [{"rank": r, "hostname": "a"} for r in range(4)]},
+        "results": [result, {**result, "out_of_place": None, "in_place": {**half, "nwrong": None}}],
+        "average_bus_bandwidth": {"bandwidth": 19.63, "okay": "unchecked"},
+    }
+    data = json.dumps(report).encode()
+    reader = reader_for(data)
+    assert reader is not None and reader.name == "nccl-tests output"
+    (trace,) = nccl_tests.read(data, Path("x.json"), DEFAULT)
+    assert rows(trace, "test", "ranks", "nbytes", "in_place", "duration_ns", "busbw_gbps", "errors", "run_busbw_gbps") == [
+        ("all_reduce", 4, 1048576, False, 80_123, 19.63, 0, 19.63),
+        ("all_reduce", 4, 1048576, True, 80_123, 19.63, None, 19.63),
+    ]
+    assert trace.findings == () and "secret" not in repr(trace)
+    with pytest.raises(InputError, match="cut off"):
+        nccl_tests.read(data[:-30], Path("x.json"), DEFAULT)

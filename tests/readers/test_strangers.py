@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REPOSITORY
-from tracekit import readers
+from tracekit import analyze, readers
 from tracekit.errors import InputError
 from tracekit.readers.archives import is_archive
 from tracekit.readers.bytes import head
@@ -105,6 +105,7 @@ def test_each_says_what_to_do_next() -> None:
 def test_a_name_speaks_only_where_the_bytes_do_not() -> None:
     assert "nsys export --type sqlite" in describe(b"\x9c\x01\x02", None, "run.nsys-rep")
     assert "an ELF program" in describe(b"\x7fELF", None, "run.nsys-rep")
+    assert "a torch checkpoint" in describe(b"\x80\x02", None, "data.pkl")
 
 
 def test_without_the_whole_nothing_is_called_cut() -> None:
@@ -164,6 +165,11 @@ def test_every_public_file_is_of_a_known_format_or_named(shared: Path) -> None:
             if "not a trace I know: " not in str(refused.value) or "I know: bytes " in str(refused.value):
                 silent.append(str(refused.value))
     assert silent == []
+
+
+def test_an_archive_of_strangers_says_what_the_first_is(shared: Path) -> None:
+    with pytest.raises(InputError, match=r"only .*chakra\.0\.json \(a Chakra workload graph, [^;]*\), .*small_chakra"):
+        analyze(shared / "traces" / "chakra" / "json_trace.tar.gz", workers=1)
 
 
 def test_json_of_our_own_reports_is_named(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_run_in_a_line(tmp_path: Path) -> None:
     found = metric(tmp_path, *NEW, *UNIFORM, ROW, *END)
     (run,) = found["tables"]["runs"]
     assert run["run"].endswith("out.log #1")
-    assert (run["test"], run["ranks"], run["cells"], run["peak_busbw_gbps"], run["peak_nbytes"]) == ("all_reduce", 4, 2, 19.66, 1048576)
+    assert (run["test"], run["ranks"], run["cells"], run["peak_busbw_gbps"], run["peak_at_bytes"]) == ("all_reduce", 4, 2, 19.66, 1048576)
     assert (run["mean_busbw_gbps"], run["printed_mean_busbw_gbps"]) == (pytest.approx(19.54), 19.54)
     assert (run["cells_checked"], run["algbw_misfits"], run["busbw_misfits"], run["errors"]) == (2, 0, 0, 0)
     assert found["summary"]["peak_busbw_gbps"] == 19.66

@@ -37,7 +37,7 @@ def job(*lines: str) -> Job:
 def test_calls_of_several_files_are_one_where_group_number_and_kind_agree(tmp_path: Path) -> None:
     files = {f"rank{p}": [init(p, p, 3), call(p, "AllReduce", 5, count=10, size=3), call(p, "AllGather", 6, count=10, size=3)] for p in (0, 2)}
     metric = report(tmp_path, **files, rank1=[init(1, 1, 3), call(1, "AllReduce", 5, count=10, size=3)])
-    seen = [(i["kind"], i["seq"], i["group_ranks"], i["seen_by"], i["nbytes"], i["rank_nbytes"]) for i in metric["tables"]["instances"]]
+    seen = [(i["kind"], i["seq"], i["group_ranks"], i["seen_by"], i["nbytes"], i["rank_bytes"]) for i in metric["tables"]["instances"]]
     assert seen == [("all_reduce", 5, [0, 1, 2], [0, 1, 2], 40, 40), ("all_gather", 6, [0, 1, 2], [0, 2], 120, 40)]
     assert metric["summary"]["collectives"] == 2 and metric["summary"]["collectives_seen_by_all"] == 1
 
@@ -86,12 +86,12 @@ def test_where_sends_move_the_count_collectives_meet_in_their_order(tmp_path: Pa
         (32, [0, 1, 2], None, "order"),
     ]
     (pair,) = metric["tables"]["p2p"]
-    assert (pair["src"], pair["dst"], pair["order"], pair["nbytes_sent"], pair["nbytes_received"], pair["seen_by"]) == (0, 1, 0, 4000, 4000, [0, 1])
+    assert (pair["src"], pair["dst"], pair["order"], pair["sent_bytes"], pair["received_bytes"], pair["seen_by"]) == (0, 1, 0, 4000, 4000, [0, 1])
 
 
 def test_a_send_without_its_receive_stands_alone(tmp_path: Path) -> None:
     metric = report(tmp_path, rank0=[init(0, 0, 2), *[call(0, "Send", 1, root=1, size=2)] * 2], rank1=[init(1, 1, 2), call(1, "Recv", 1, root=0, size=2)])
-    assert [(p["order"], p["nbytes_sent"], p["nbytes_received"], p["seen_by"]) for p in metric["tables"]["p2p"]] == [
+    assert [(p["order"], p["sent_bytes"], p["received_bytes"], p["seen_by"]) for p in metric["tables"]["p2p"]] == [
         (0, 4000, 4000, [0, 1]),
         (1, 4000, None, [0]),
     ]

@@ -75,7 +75,7 @@ def _run(run: str, mine: pd.DataFrame, test: str | None, ranks: int | None, algb
         "cells": len(mine),
         "peak_busbw_gbps": float(best["busbw_gbps"]),
         "peak_algbw_gbps": float(mine["algbw_gbps"].max()),
-        "peak_nbytes": int(best["nbytes"]),
+        "peak_at_bytes": int(best["nbytes"]),
         "mean_busbw_gbps": float(mine["busbw_gbps"].mean()),
         "printed_mean_busbw_gbps": _one(mine["run_busbw_gbps"]),
         "cells_checked": int((~algbw.isna()).sum()),

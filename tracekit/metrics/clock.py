@@ -15,6 +15,8 @@ def compute(job: Job) -> Result:
     clocks = job.clocks
     if len(clocks) == 0 or clocks["rank"].nunique() < 2:
         return unavailable("there is one rank, and so one clock")
+    if clocks["reference_rank"].eq(clocks["rank"]).all():
+        return unavailable("nothing links the ranks' clocks: no matched collective, no sends both ways, no host that they share")
     reference = int(clocks["rank"].min())
     linked = clocks["reference_rank"].eq(reference)
     ranks = clocks.assign(offset_ns=clocks["offset_ns"].astype("Int64").where(linked), drift_ppm=clocks["drift_ppm"].where(linked))

@@ -78,7 +78,7 @@ def _with_rates(calls: pd.DataFrame) -> pd.DataFrame:
     difference = (busbw / stated.mask(stated.eq(0).fillna(False)) - 1).abs()
     shared = calls["kind"].isin(_SHARED) & calls["group_size"].gt(0).fillna(False)
     of_one = calls["nbytes"].astype("Int64").where(~shared, calls["nbytes"] // calls["group_size"].mask(~shared))
-    return calls.assign(computed_gbps=busbw, difference_ratio=difference, rank_nbytes=of_one)
+    return calls.assign(computed_gbps=busbw, difference_ratio=difference, rank_bytes=of_one)
 
 
 def _instances(calls: pd.DataFrame) -> pd.DataFrame:
@@ -87,7 +87,7 @@ def _instances(calls: pd.DataFrame) -> pd.DataFrame:
     NCCL counts opCount up once per launch: calls of one group of calls share it, so equal ones are told apart by their
     order; and sends and receives count it up on their ranks only, so where a communicator carried any, order stands for it.
     """
-    columns = [*_GROUP, "kind", "name", "seq", "nbytes", "rank_nbytes", "dtype", "algorithm", "protocol", "seen_by", "ranks_seen", "matched_by"]
+    columns = [*_GROUP, "kind", "name", "seq", "nbytes", "rank_bytes", "dtype", "algorithm", "protocol", "seen_by", "ranks_seen", "matched_by"]
     columns += ["duration_min_ns", "duration_max_ns", "busbw_stated_max_gbps", "busbw_computed_max_gbps"]
     if not len(calls):
         return pd.DataFrame({c: pd.Series(dtype="object") for c in columns})
@@ -98,7 +98,7 @@ def _instances(calls: pd.DataFrame) -> pd.DataFrame:
     lone = pd.Series(np.where(alone, np.arange(len(calls)), -1), index=calls.index)
     by = calls.assign(number=number, nth=nth, lone=lone).groupby(["capture", "source", "key", "kind", "number", "nth", "lone"], sort=False, dropna=False)
     out = by[["group", "group_desc", "group_ranks", "group_size", "name"]].first()
-    for name in ("seq", "nbytes", "rank_nbytes", "dtype", "algorithm", "protocol"):
+    for name in ("seq", "nbytes", "rank_bytes", "dtype", "algorithm", "protocol"):
         out[name] = by[name].first().where(by[name].nunique().le(1))
     out["seen_by"], out["ranks_seen"] = _ranks(by), by["rank"].nunique()
     out["matched_by"] = np.where(by["mixed"].any(), "order", "seq")
@@ -110,7 +110,7 @@ def _instances(calls: pd.DataFrame) -> pd.DataFrame:
 
 def _pairs(calls: pd.DataFrame) -> pd.DataFrame:
     """The n-th send of a rank to another with the n-th receive there; a side that no record states is null."""
-    columns = ["source", "group", "src", "dst", "order", "nbytes_sent", "nbytes_received", "seen_by"]
+    columns = ["source", "group", "src", "dst", "order", "sent_bytes", "received_bytes", "seen_by"]
     one_way = calls[calls["kind"].isin([Collective.SEND, Collective.RECV]) & calls["peer"].notna()]
     if not len(one_way):
         return pd.DataFrame({c: pd.Series(dtype="object") for c in columns})
@@ -119,7 +119,7 @@ def _pairs(calls: pd.DataFrame) -> pd.DataFrame:
     src, dst = one_way["rank"].where(sends, one_way["peer"]).astype("int64"), one_way["peer"].where(sends, one_way["rank"]).astype("int64")
     part = one_way.assign(src=src, dst=dst, order=order, sent=one_way["nbytes"].where(sends), received=one_way["nbytes"].where(~sends))
     by = part.groupby(["capture", "source", "key", "src", "dst", "order"], sort=False, dropna=False)
-    out = by.agg(group=("group", "first"), nbytes_sent=("sent", "first"), nbytes_received=("received", "first")).reset_index()
+    out = by.agg(group=("group", "first"), sent_bytes=("sent", "first"), received_bytes=("received", "first")).reset_index()
     out["seen_by"] = _ranks(by)
     return out[columns]
 
@@ -227,7 +227,7 @@ METRIC = Metric(
         "Calls and communicators as the debug log (NCCL_DEBUG=INFO, src/enqueue.cc and src/init.cc of NVIDIA/nccl), the profiler plugin, NCCL Inspector "
         "(plugins/profiler/inspector) or torch's Flight Recorder state them; the source is named in each row. Records of several ranks are one collective "
         "where group, sequence number (opCount, coll_sn) and kind are equal; seen_by names the ranks that state it. Sizes are nccl-tests' (the total over "
-        "the ranks for all-gather and reduce-scatter), rank_nbytes is what one rank's call names. busbw is shown as stated and as computed from the "
+        "the ranks for all-gather and reduce-scatter), rank_bytes is what one rank's call names. busbw is shown as stated and as computed from the "
         "record's own size and duration by nccl-tests' doc/PERFORMANCE.md."
     ),
     compute=compute,

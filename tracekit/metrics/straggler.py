@@ -13,14 +13,13 @@ from tracekit.job.base import Job
 from tracekit.job.lateness import arrivals, late_ranks
 from tracekit.metrics.base import Metric, Result, unavailable
 
-#: A rank stands out only where being last so often has less than this chance, over all ranks, if every rank were last as often.
-CHANCE = 1e-4
-#: … and where it caused at least this much of the way from its share by chance to all of the waiting of its groups.
-SHARE = 1 / 3
-#: … and where its collectives began later by at least this share of the time that was looked at.
-MATERIAL = 0.005
-#: Where uneven tokens cause at least this share of all waiting, they are the cause, and the rank most often late by them is named.
-TOKENS = 0.5
+#: A rank stands out by one of these: being last so often has less than this chance, over all ranks, if every rank were last as often; it
+#: caused at least this much of the way from its share by chance to all of its groups' caused waiting; and its leads add up to at least this
+#: share of the time that was looked at. The first needs a long recording, the second a large effect.
+LEVELS = ((1e-4, 1 / 3, 0.005), (0.05, 3 / 4, 0.02))
+#: Where uneven tokens cause at least this share of all waiting and so much of the time, the rank most often late by them is named, if that
+#: is more often than so many times its share by chance.
+TOKENS, TOKENS_MATERIAL, TOKENS_OFTEN = 0.5, 0.005, 1.25
 _CAUSES = ("slow_compute", "late_launch", "token_imbalance", "waits_elsewhere", "unknown")
 
 
@@ -66,7 +65,8 @@ def _ranks(job: Job, came: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     for cause in _CAUSES:
         table[f"{cause}_ns"] = causes[cause].reindex(table.index, fill_value=0).astype("int64")
     amounts = table[[f"{cause}_ns" for cause in _CAUSES]].to_numpy(np.int64)
-    table["cause"] = choose(amounts.max(axis=1) > 0, np.array(_CAUSES, object)[amounts.argmax(axis=1)], None)
+    main = choose(amounts.max(axis=1) > 0, np.array(_CAUSES, object)[amounts.argmax(axis=1)], None)
+    table["cause"] = pd.Series(main, index=table.index, dtype=object)
     held = last[last["cause"].eq("waits_elsewhere") & last["waits_for"].notna()]
     most = held.groupby(["last_rank", "waits_for"])["caused_wait_ns"].sum().reset_index().sort_values("caused_wait_ns", kind="stable")
     table["waits_for"] = most.drop_duplicates("last_rank", keep="last").set_index("last_rank")["waits_for"].reindex(table.index).astype("Int64")
@@ -107,14 +107,14 @@ def _stands_out(came: pd.DataFrame, late: pd.DataFrame, ranks: pd.DataFrame) -> 
     """The rank to blame and its cause, or None; and what else is to be said."""
     tokens = late[late["cause"].eq("token_imbalance")]
     total, span = int(late["caused_wait_ns"].sum()), int(_span(came))
-    if total and tokens["caused_wait_ns"].sum() >= TOKENS * total and tokens["lead_ns"].sum() >= MATERIAL * span:
+    if total and tokens["caused_wait_ns"].sum() >= TOKENS * total and tokens["lead_ns"].sum() >= TOKENS_MATERIAL * span:
         counts = tokens.groupby("last_rank").agg(times=("lead_ns", "size"), wait=("caused_wait_ns", "sum")).sort_values(["times", "wait"])
-        if counts["times"].iloc[-1] > 1.25 * len(tokens) / tokens["ranks"].median():
+        if counts["times"].iloc[-1] > TOKENS_OFTEN * len(tokens) / tokens["ranks"].median():
             return (int(counts.index[-1]), "token_imbalance"), []
     rest = ranks["group_wait_ns"] - ranks["expected_wait_ns"]
     far = (ranks["caused_wait_ns"] - ranks["expected_wait_ns"]) / rest.where(rest.gt(0))
-    out = ranks["probability"].lt(CHANCE / len(ranks)) & far.ge(SHARE).fillna(False) & ranks["lateness_total_ns"].ge(MATERIAL * span)
-    found = ranks[out]
+    each = [ranks["probability"].mul(len(ranks)).lt(chance) & far.ge(share) & ranks["lateness_total_ns"].ge(part * span) for chance, share, part in LEVELS]
+    found = ranks[each[0] | each[1]]
     if not len(found):
         return None, []
     root = int(found.groupby("root_rank")["caused_wait_ns"].sum().sort_values(kind="stable").index[-1])
@@ -159,7 +159,7 @@ METRIC = Metric(
         ", followed over waits_for to the root_rank), or the most bytes of an uneven all-to-all by 1.2 (token_imbalance); a rank's cause is the one with the "
         "most caused wait. A rank stands out when being last so often has a chance below 1e-4 over all ranks (Chernoff bound, every rank equally likely), "
         "when it caused a third of the way from its share by chance to all of its groups' caused waiting, and when its leads add up to 0.5 % of the time; "
-        "then the root of its chain is named. Where uneven tokens cause half of the waiting, the rank most often late by them is named."
+        "or, in a short recording, 5 %, three quarters and 2 %; then the root of its chain is named. Where uneven tokens cause half of the waiting, the rank most often late by them is named."
     ),
     compute=compute,
 )

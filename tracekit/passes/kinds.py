@@ -19,7 +19,7 @@ import pandas as pd
 
 from tracekit.columns import Mask, Objects, by_name, choose, integers, named, take
 from tracekit.executions import host_records
-from tracekit.passes.link import by_external_id, inherit
+from tracekit.passes.link import by_external_id, nearest
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import Collective, Kind, collective_of
 from tracekit.widths import element_bytes
@@ -31,7 +31,7 @@ _MAY_BE_EMPTY = [str(k) for k in (Collective.ALL_TO_ALL, Collective.GATHER, Coll
 
 
 def kinds(trace: RankTrace) -> RankTrace:
-    """Set ``collective`` of executions to what was asked for; a size of 0 where something must have moved becomes null."""
+    """Set ``collective`` of executions to what was asked for; a barrier has no size, and 0 where something must have moved becomes null."""
     events = trace.events
     runs = events["kind"].eq(Kind.COMMUNICATION).to_numpy()
     if not runs.any():
@@ -52,8 +52,9 @@ def kinds(trace: RankTrace) -> RankTrace:
     barrier = _above(trace, calls & (asked == Collective.BARRIER), asked) == Collective.BARRIER
     one_byte = (out == Collective.ALL_REDUCE) & events["nbytes"].eq(1).fillna(False).to_numpy(bool)
     out = choose(on_device & (barrier | one_byte | (drawn == Collective.BARRIER)), Collective.BARRIER, out)
-    unknown = runs & events["nbytes"].eq(0).fillna(False).to_numpy(bool) & ~np.isin(out.astype(str), _MAY_BE_EMPTY)
-    return _of_unknown_types(trace.with_events(collective=pd.Categorical(out, categories=list(Collective)), nbytes=events["nbytes"].mask(unknown)))
+    empty = events["nbytes"].eq(0).fillna(False).to_numpy(bool) & ~np.isin(out.astype(str), _MAY_BE_EMPTY)
+    sizeless = runs & (empty | (out == Collective.BARRIER))
+    return _of_unknown_types(trace.with_events(collective=pd.Categorical(out, categories=list(Collective)), nbytes=events["nbytes"].mask(sizeless)))
 
 
 def _of_host_alone(trace: RankTrace) -> RankTrace:
@@ -82,13 +83,15 @@ def _of_unknown_types(trace: RankTrace) -> RankTrace:
 
 
 def _above(trace: RankTrace, mask: Mask, values: Objects) -> Objects:
-    """Value of the nearest event of the mask around each event, its launch, or the operator that it names; None where there is none."""
-    parent, launch = integers(trace.events["parent"]), integers(trace.events["launch"])
-    holder = inherit(parent, mask)
-    found = np.full(len(parent), -1, np.int64)
-    for start in (np.where(launch >= 0, launch, parent), by_external_id(trace.events)):
-        found = np.where((found < 0) & (start >= 0), holder[np.maximum(start, 0)], found)
-    return take(values, found)
+    """Value of the nearest event of the mask around each execution, its launch, or the operator that it names; None where there is none."""
+    events = trace.events
+    parent, launch = integers(events["parent"]), integers(events["launch"])
+    rows = np.flatnonzero(events["kind"].eq(Kind.COMMUNICATION).to_numpy())
+    found = nearest(parent, np.where(launch >= 0, launch, parent)[rows], mask)
+    by_id = nearest(parent, by_external_id(events)[rows], mask)
+    out: Objects = np.full(len(events), None, object)
+    out[rows] = take(values, np.where(found >= 0, found, by_id))
+    return out
 
 
 def _projected(events: pd.DataFrame, runs: Mask) -> Objects:

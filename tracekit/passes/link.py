@@ -115,16 +115,31 @@ def _gloo_launches(trace: RankTrace) -> tuple[RankTrace, Rows]:
     return trace, out
 
 
+def nearest(parent: Rows, start: Rows, own: Mask) -> Rows:
+    """As :func:`inherit`, for a few rows to start from; -1 stays -1.
+
+    >>> nearest(np.array([-1, 0, 1, -1]), np.array([2, 3, -1]), np.array([True, False, False, False])).tolist()
+    [0, -1, -1]
+    """
+    at = start.copy()
+    while len(climb := np.flatnonzero((at >= 0) & ~own[np.maximum(at, 0)])):
+        at[climb] = parent[at[climb]]
+    return at
+
+
 def metadata_source(events: pd.DataFrame) -> Rows:
-    """Row of the call from which each event has its metadata: the nearest around its launch that states a group or a size; -1 where there is none."""
+    """Row of the call from which communication has its metadata: the nearest around its launch that states a group or a size; -1 elsewhere."""
     parent, launch = integers(events["parent"]), integers(events["launch"])
     sized = (events["nbytes"].notna() | events["elements"].notna()).to_numpy()
     has_meta = events["group"].notna().to_numpy() | (events["kind"].eq(Kind.OPERATOR).to_numpy() & sized)
-    holder = inherit(parent, has_meta & on_cpu_thread(events))
-    source = np.where(launch >= 0, holder[launch], -1)
+    has_meta &= on_cpu_thread(events)
+    rows = np.flatnonzero(events["kind"].eq(Kind.COMMUNICATION).to_numpy())
+    found = nearest(parent, launch[rows], has_meta)
     # a launch that ends after its record is not nested in it, and still names it
-    record = by_external_id(events)
-    return np.where((source < 0) & (record >= 0), holder[np.maximum(record, 0)], source)
+    named = nearest(parent, by_external_id(events)[rows], has_meta)
+    out = np.full(len(events), -1, np.int64)
+    out[rows] = np.where(found >= 0, found, named)
+    return out
 
 
 def _inherit_metadata(trace: RankTrace) -> RankTrace:

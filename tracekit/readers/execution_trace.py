@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pandas as pd
 
 from tracekit import schema
 from tracekit.errors import InputError
 from tracekit.numbers import natural, numbers
+from tracekit.readers.json_repair import depths
+from tracekit.readers.json_text import Damaged, decode, said
 from tracekit.reading import DEFAULT, Deadline, Reading
 from tracekit.trace import RankMeta, RankTrace
 from tracekit.vocabulary import P2P, Collective, collective_of
@@ -110,7 +113,7 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
     Raises:
         InputError: the text is cut or malformed (with the byte), has no nodes, or more than ``reading.max_events``.
     """
-    file = _decode(data, path)
+    file, notes = _opened(data, path, reading)
     if not file.nodes:
         raise InputError("the execution trace holds 0 nodes; was the observer started before the step?", path, 0)
     if len(file.nodes) > reading.max_events:
@@ -134,6 +137,8 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
         versions={"execution_trace": str(file.schema)},
     )
     trace = RankTrace(meta=meta, stated={"operators": _operators(file.nodes, deadline, path), "records": calls})
+    for note in notes:
+        trace = trace.with_finding(severity="warning", file=str(path), **note)
     nameless = sum(type(n.name) is not str for n in file.nodes)
     if nameless:
         trace = trace.with_finding("records_dropped", "warning", f"{nameless} nodes without a name were left out", file=str(path), count=nameless)
@@ -146,18 +151,34 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
     return (trace,)
 
 
-def _decode(data: bytes, path: Path) -> _File:
+def _opened(data: bytes, path: Path, reading: Reading) -> tuple[_File, list[dict[str, Any]]]:
+    """The decoded file and what is to be said of it; with ``reading.salvage`` the whole nodes before the damage."""
     try:
-        return msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=_File)
-    except msgspec.ValidationError as error:
-        raise InputError(f"a node of the execution trace has an unexpected shape ({error})", path) from error
-    except RecursionError as error:
-        raise InputError("nested too deeply to be an execution trace; record it again", path) from error
-    except msgspec.DecodeError as error:
-        found = re.search(r"byte (\d+)", str(error))
-        at = int(found[1]) if found else len(data)
-        says = f"not valid JSON at byte {at} ({error})" if found else f"truncated: the JSON ends early at byte {at}"
-        raise InputError(f"{says}; was the job killed before the observer stopped? Record the execution trace again", path, at) from error
+        decoded, partial = decode(data, path, _File), None
+    except Damaged as damage:
+        if not reading.salvage or damage.offset is None or damage.kind == "deep":
+            raise
+        decoded, partial = decode(_before(data, damage), path, _File), damage.offset
+    notes = [{"code": r.what, "message": said(r), "count": r.number, "offset": r.offset} for r in decoded.repairs]
+    if partial is not None:
+        kept = len(decoded.value.nodes)
+        says = f"partial: the text is damaged at byte {partial}, and {kept} whole nodes before that were kept; every figure is a lower bound"
+        notes.append({"code": "salvaged", "message": says, "count": kept, "offset": partial})
+    return decoded.value, notes
+
+
+def _before(data: bytes, damage: Damaged) -> bytes:
+    """The file with its list of nodes ended after the last whole node before the damage.
+
+    Raises:
+        Damaged: there is none.
+    """
+    text = data[: damage.offset]
+    brackets, open_ones = depths(np.frombuffer(text, np.uint8))
+    ends = brackets[(open_ones == 2) & (np.frombuffer(text, np.uint8)[brackets] == ord("}"))]
+    if not len(ends):
+        raise damage
+    return text[: int(ends[-1]) + 1] + b"]}"
 
 
 def _operators(nodes: list[_Node], deadline: Deadline, path: Path) -> pd.DataFrame:

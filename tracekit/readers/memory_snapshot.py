@@ -20,7 +20,7 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.errors import InputError
-from tracekit.numbers import LATEST, natural, numbers
+from tracekit.numbers import LATEST, below, natural, numbers
 from tracekit.readers import pickles
 from tracekit.readers.memory_replay import Ints, Level, highest, replay
 from tracekit.reading import DEFAULT, Reading
@@ -29,6 +29,8 @@ from tracekit.vocabulary import Kind
 
 #: torch's DeviceType of CUDA memory.
 _CUDA = 1
+#: No device has so much memory; sums of sizes below it stay exact.
+_MOST_BYTES = 1 << 48
 _GROWS, _SHRINKS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 #: Records that mark a moment and change no level.
 _MARKS = ("oom", "snapshot", "user_defined", "workspace_snapshot")
@@ -118,7 +120,8 @@ class _Device:
         actions = [e.get("action") for e in entries]
         self.number = number
         self.action = np.array([a if type(a) is str else str(a) for a in actions], object)
-        addr, size = (numbers([natural(e.get(key)) for e in entries], "Int64") for key in ("addr", "size"))
+        addr = numbers([natural(e.get("addr")) for e in entries], "Int64")
+        size = numbers([_size(e.get("size")) for e in entries], "Int64")
         time = numbers([natural(e.get("time_us")) for e in entries], "Int64")
         counts = np.isin(self.action, ["alloc", "free_requested", "free_completed", *_GROWS, *_SHRINKS])
         unusable = counts & np.asarray(addr.isna() | size.isna())
@@ -140,7 +143,7 @@ class _Device:
         self.allocated = self._level("free_requested", ("active_allocated",))
         self.active = self._level("free_completed", ("active_allocated", "active_awaiting_free", "active_pending_free"))
         change = self.size * (np.isin(self.action, _GROWS).astype(np.int64) - np.isin(self.action, _SHRINKS))
-        self.reserved_end = sum(natural(s.get("total_size")) or 0 for s in own)
+        self.reserved_end = sum(_size(s.get("total_size")) or 0 for s in own)
         self.reserved_before = self.reserved_end - int(change.sum())
         self.reserved: Ints = self.reserved_before + np.cumsum(change)
 
@@ -187,7 +190,7 @@ class _Device:
             "reserved_peak_record": reserved_at,
             "reserved_end_bytes": self.reserved_end,
             "segments": len(self.segments),
-            "blocks_end_bytes": sum(natural(s.get("allocated_size")) or 0 for s in self.segments),
+            "blocks_end_bytes": sum(_size(s.get("allocated_size")) or 0 for s in self.segments),
             "inactive_end_bytes": int(idle.sum()),
             "largest_inactive_end_bytes": int(idle.max()) if len(idle) else 0,
         }
@@ -205,6 +208,11 @@ class _Device:
         }
 
 
+def _size(value: Any) -> int | None:
+    """Bytes; None where it is no number, or more than any device has."""
+    return below(natural(value), _MOST_BYTES)
+
+
 def _blocks(segments: list[dict[str, Any]]) -> pd.DataFrame:
     """Blocks of the segments: addr, size, requested, state. Old snapshots give no address: blocks then follow one another."""
     rows: list[tuple[int, int, int, str]] = []
@@ -213,8 +221,8 @@ def _blocks(segments: list[dict[str, Any]]) -> pd.DataFrame:
         blocks = segment.get("blocks")
         for block in blocks if isinstance(blocks, list) else []:
             if isinstance(block, dict):
-                size = natural(block.get("size")) or 0
-                own, requested = natural(block.get("address")), natural(block.get("requested_size"))
+                size = _size(block.get("size")) or 0
+                own, requested = natural(block.get("address")), _size(block.get("requested_size"))
                 rows.append((at if own is None else own, size, size if requested is None else requested, str(block.get("state"))))
                 at = rows[-1][0] + size
     columns = list(zip(*rows, strict=True)) or [(), (), (), ()]

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracekit import schema
+from tracekit.readers.bytes import HEAD
+from tracekit.readers.nccl_report import is_report, report_table
 from tracekit.readers.nccl_rows import table_of
 from tracekit.readers.nccl_tables import Table, Test, tables, test_of
 from tracekit.readers.nccl_text import plain
@@ -21,7 +23,10 @@ def with_tables(first: RankTrace, tables: RankTrace) -> RankTrace:
 
 def read_tables(data: bytes, path: Path, reading: Reading) -> RankTrace:
     """The tables of a log (``stated["benchmarks"]``, no rank); no rows where it has none."""
-    found = tables(plain(data), path, reading) if b"algbw" in data else []
+    if is_report(data[:HEAD]):
+        found = [report_table(data, path)]
+    else:
+        found = tables(plain(data), path, reading) if b"algbw" in data else []
     tests = [test_of(t) for t in found]
     rows = [
         {

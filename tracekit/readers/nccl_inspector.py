@@ -11,6 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from tracekit import schema
 from tracekit.errors import InputError
 from tracekit.readers.nccl_lines import Damage, microseconds, number, objects, part, text, whole
@@ -103,6 +105,8 @@ def _traces(calls: list[Call], version: str | None) -> tuple[list[RankTrace], in
     for rank, numbers in held.items():
         mine = [calls[i] for i in numbers]
         records = table_of([_record(c, ranks) for c in mine], schema.RECORDS)
+        if len(by_rank[rank]) > 1:  # calls of several processes under one roof: equal numbers are not equal calls
+            records = records.assign(seq=pd.Series(pd.NA, index=records.index, dtype="Int64"))
         members = {(c.group, c.desc, c.size, c.rank): None for c in mine if c.group is not None}
         rows = [{"source": SOURCE, "group": g, "group_desc": d, "group_ranks": ranks.text(g), "group_size": n, "group_rank": r} for g, d, n, r in members]
         stated = {"records": records}

@@ -105,7 +105,8 @@ def _decimal(value: Any) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         return None
     exact = Decimal(value) if isinstance(value, Decimal) or abs(value) < LATEST else Decimal("NaN")
-    return exact if exact.is_finite() and abs(exact) < LATEST else None
+    # the exponent first: arithmetic on 1e999999999 overflows
+    return exact if exact.is_finite() and exact.adjusted() < 19 and exact.copy_abs() < LATEST else None
 
 
 def part(record: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """NCCL profiler-plugin events, one JSON object per line -> RankTrace: when did each rank call, and when did its kernel run?
 
+Both a plugin's own events and the nested spans of NCCL's example plugin (``nccl_spans``) are read.
+
 The plugin interface (NVIDIA/nccl, plugins/profiler/README.md) reports a collective as enqueued (``ncclProfileColl``: its
 start and stop are the host's), the call that asked for it (``ncclProfileCollApi``, its parent), the launch
 (``ncclProfileKernelLaunch``) and each channel of the kernel as the proxy saw it (``ncclProfileKernelCh``, children of the
@@ -17,10 +19,12 @@ from typing import Any, NamedTuple
 from tracekit import schema
 from tracekit.errors import InputError
 from tracekit.numbers import below
+from tracekit.readers.bytes import HEAD
 from tracekit.readers.nccl_lines import Damage, microseconds, objects, part, text, whole
 from tracekit.readers.nccl_names import algorithm_of, dtype_of, kind_of, protocol_of, whole_bytes
 from tracekit.readers.nccl_ranks import Member, Ranks, global_ranks, places, with_rank_source
 from tracekit.readers.nccl_rows import table_of
+from tracekit.readers.nccl_spans import as_events, is_spans
 from tracekit.reading import Reading
 from tracekit.trace import RankMeta, RankTrace
 from tracekit.vocabulary import P2P
@@ -53,7 +57,7 @@ class Event(NamedTuple):
 
 def sniff(head: bytes) -> bool:
     """Whether the first objects are events of NCCL's profiler interface."""
-    return head.lstrip().startswith(b"{") and any(mark in head for mark in _MARKS)
+    return is_spans(head) or (head.lstrip().startswith(b"{") and any(mark in head for mark in _MARKS))
 
 
 def read(data: bytes, path: Path, reading: Reading) -> tuple[RankTrace, ...]:
@@ -64,7 +68,8 @@ def read(data: bytes, path: Path, reading: Reading) -> tuple[RankTrace, ...]:
     """
     damage = Damage()
     events: dict[str, list[Event]] = defaultdict(list)
-    for _, record in objects(data, path, reading, damage):
+    lines = objects(data, path, reading, damage)
+    for _, record in as_events(lines) if is_spans(data[:HEAD]) else lines:
         kind = text(record.get("type"))
         if kind is not None and record.get("recordType") != "state":
             events[kind].append(_event(record))
@@ -110,9 +115,12 @@ def _traces(calls: list[Event], events: dict[str, list[Event]]) -> tuple[list[Ra
     ran = _executions(calls, events)
     asked = _asked(calls, events)
     by_rank, left_out = places(ranks.of, {owners[e.owner] for e in calls})
+    of_owner: dict[int, list[int]] = defaultdict(list)
+    for i, e in enumerate(calls):
+        of_owner[owners[e.owner]].append(i)
     out = []
-    for rank, mine_of in by_rank.items():
-        mine = sorted((i for i, e in enumerate(calls) if owners[e.owner] in mine_of), key=lambda i: calls[i].start or 0)
+    for rank, several in by_rank.items():
+        mine = sorted((i for owner in several for i in of_owner[owner]), key=lambda i: calls[i].start or 0)
         order: Counter[Any] = Counter()
         rows = []
         for i in mine:
@@ -121,6 +129,8 @@ def _traces(calls: list[Event], events: dict[str, list[Event]]) -> tuple[list[Ra
                 key = (row["group"], row["kind"], calls[i].details.get("peer"))
                 row["seq"] = order[key]
                 order[key] += 1
+            if len(several) > 1:  # calls of several processes under one roof: equal numbers are not equal calls
+                row["seq"] = None
             start, end = ran.get(i, (None, None))
             rows.append({**row, "created_ns": asked.get(i, calls[i].start), "start_ns": start, "end_ns": end, "duration_ns": _between(start, end)})
         held = dict.fromkeys((e.group, e.rank) for e in known if e.group is not None and ranks.of.get(owners[e.owner]) == rank)

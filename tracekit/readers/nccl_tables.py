@@ -38,7 +38,7 @@ _LONGEST = 1024
 _NONE = frozenset({"N/A", "-", "n/a"})
 
 #: What nccl-tests calls its tests. None: a test that is no collective of ours (hypercube).
-_TESTS: dict[str, Collective | None] = {
+TESTS: dict[str, Collective | None] = {
     "all_reduce": Collective.ALL_REDUCE,
     "all_gather": Collective.ALL_GATHER,
     "reduce_scatter": Collective.REDUCE_SCATTER,
@@ -135,12 +135,12 @@ def tables(data: bytes, path: Path, reading: Reading) -> list[Table]:
 def test_of(table: Table) -> Test:
     """Which collective a table measured: named by the log, else the only one that its numbers and columns allow."""
     if table.named is not None:
-        return Test(_TESTS[table.named])
+        return Test(TESTS[table.named])
     used = [c for c in table.cells if c.nbytes > 0]
     if not used or not table.ranks or table.ranks < 2 or table.cpu:
         return Test(None)
     spread = algbw_spread([c.nbytes for c in used], [c.duration_ns for c in used], [c.algbw for c in used])
-    factors = {kind: theory.busbw_factor(kind, table.ranks) for kind in _TESTS.values() if kind is not None}
+    factors = {kind: theory.busbw_factor(kind, table.ranks) for kind in TESTS.values() if kind is not None}
     by_ratio = [k for k, f in factors.items() if f is not None and busbw_fits(spread, [c.busbw for c in used], f).all()]
     shows, names = _shows(used), [name for name, _ in table.columns]
     fit = tuple(k for k in by_ratio if shows in (None, (k in _REDUCING, k in _ROOTED)))
@@ -201,7 +201,7 @@ class _State:
             self.open, self.named, self.members = None, None, {}
         elif (named := _STARTING.search(line) or _MENTION.search(line)) is not None:
             test = named["test"].removesuffix("_perf")
-            self.named = test if test in _TESTS else self.named
+            self.named = test if test in TESTS else self.named
         elif _RUN.search(line) is not None:
             self.members = {}
 

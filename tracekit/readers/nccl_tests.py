@@ -7,6 +7,7 @@ from pathlib import Path
 from tracekit.errors import InputError
 from tracekit.readers.nccl_benchmarks import read_tables, with_tables
 from tracekit.readers.nccl_records import read_log
+from tracekit.readers.nccl_report import is_report
 from tracekit.reading import Reading
 from tracekit.trace import RankTrace
 
@@ -14,8 +15,9 @@ _MARKS = (b"# nThread ", b"Collective test starting: ", b"# nccl-tests version")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a log is nccl-tests': its own header lines, or the header of its table."""
-    return any(mark in head for mark in _MARKS) or (b"algbw" in head and b"busbw" in head and b"(elements)" in head)
+    """Whether the beginning of a log is nccl-tests': its own header lines, the header of its table, or its JSON report."""
+    table = b"algbw" in head and b"busbw" in head and b"(elements)" in head
+    return table or is_report(head) or any(mark in head for mark in _MARKS)
 
 
 def read(data: bytes, path: Path, reading: Reading) -> tuple[RankTrace, ...]:

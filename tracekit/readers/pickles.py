@@ -14,8 +14,9 @@ import pickletools
 import re
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from io import BytesIO
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ MAX_DEPTH = 64
 MAX_EXPANSION = 100
 #: Bytes between two looks at the clock and the counts.
 _CHUNK = 1 << 20
+#: Containers that are looked into at once.
+_BLOCK = 1 << 10
 _CONTAINERS = frozenset({dict, list, tuple})
 _KEYS = frozenset({str, int})
 _NAMES = {ord(op.code): op.name for op in pickletools.opcodes}
@@ -320,33 +323,49 @@ def _measure(value: Any, nbytes: int, path: Path, clock: Deadline) -> None:
     Raises:
         InputError: a cap is passed, which a value that holds itself always does.
     """
-    limit = max(MAX_EXPANSION * nbytes, 10_000)
+    limit, total = max(MAX_EXPANSION * nbytes, 10_000), 1
     level = {id(value): value} if type(value) in _CONTAINERS else {}
-    times = dict.fromkeys(level, 1)
-    total = 1
+    times: dict[int, int] = dict.fromkeys(level, 1)
     for _ in range(MAX_DEPTH):
         if not level:
             return
-        clock.check(path)
         if not all(_KEYS.issuperset(map(type, node)) for node in level.values() if type(node) is dict):
             raise InputError("holds a dictionary whose keys are neither texts nor integers, as no dump does; nothing in it was run", path)
-        once = [_parts(node) for key, node in level.items() if times[key] == 1]
-        total += sum(map(len, once))
-        inner = [part for part in chain.from_iterable(once) if type(part) in _CONTAINERS]
-        count = Counter(map(id, inner))
-        found = dict(zip(count, inner, strict=False)) if len(count) == len(inner) else {id(part): part for part in inner}
-        for key, node in level.items():
-            if times[key] > 1:
-                total += times[key] * len(node)
-                for part in _parts(node):
-                    if type(part) in _CONTAINERS:
-                        found[id(part)] = part
-                        count[id(part)] += times[key]
+        total += sum(times[key] * len(node) for key, node in level.items())
         if total > limit:
             raise InputError(f"would unfold to more than {limit} values from {nbytes} bytes, as no dump does; nothing in it was run", path)
-        level, times = found, count
+        once = [node for key, node in level.items() if times[key] == 1]
+        below: dict[int, Any] = {}
+        inside = 0
+        for inner in _inner(once, path, clock):
+            below.update(zip(map(id, inner), inner, strict=True))
+            inside += len(inner)
+        if len(once) == len(level) and inside * max(map(len, below.values()), default=0) + total <= limit and all(map(_is_leaf, below.values())):
+            return  # stack frames that events share: what they come to at most is told without counting each
+        count: Counter[int] = Counter()
+        for inner in _inner(once, path, clock):
+            count.update(map(id, inner))
+        for key, node in level.items():
+            if times[key] > 1:
+                for part in _parts(node):
+                    if type(part) in _CONTAINERS:
+                        below[id(part)] = part
+                        count[id(part)] += times[key]
+        level, times = below, count
     if level:
         raise InputError(f"nests values more than {MAX_DEPTH} deep, or holds one inside itself, as no dump does; nothing in it was run", path)
+
+
+def _inner(nodes: list[Any], path: Path, clock: Deadline) -> Iterator[list[Any]]:
+    """The containers in the containers, a block of these at a time."""
+    for start in range(0, len(nodes), _BLOCK):
+        clock.check(path)
+        parts = list(chain.from_iterable(map(_parts, nodes[start : start + _BLOCK])))
+        yield list(compress(parts, map(_CONTAINERS.__contains__, map(type, parts))))
+
+
+def _is_leaf(node: Any) -> bool:
+    return _CONTAINERS.isdisjoint(map(type, _parts(node))) and (type(node) is not dict or _KEYS.issuperset(map(type, node)))
 
 
 def _parts(node: Any) -> Any:

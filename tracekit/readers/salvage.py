@@ -150,7 +150,7 @@ def _fault(text: bytes) -> Fault:
         return Fault("none", len(text))
     except (msgspec.DecodeError, RecursionError) as error:
         fault = fault_of(error, text)
-    better = repaired(text) if may_help(fault) else None
+    better = repaired(text) if fault.kind == "malformed" and may_help(fault) else None
     if better is None:
         return fault
     try:

@@ -88,7 +88,7 @@ def describe(head: bytes, data: bytes | None = None, name: str = "") -> str:
     Args:
         head: its first decompressed bytes.
         data: all of them, where they are at hand: the keys of a JSON file and the tables of a database are then named.
-        name: what the file is called; only asked where the bytes tell nothing.
+        name: what the file is called; only asked where the bytes alone do not tell.
 
     >>> describe(b"<!DOCTYPE html><html>")
     'an HTML page (a viewer, or an error page saved instead of the file); give the trace itself (.json, .json.gz)'
@@ -97,6 +97,8 @@ def describe(head: bytes, data: bytes | None = None, name: str = "") -> str:
     """
     if not head:
         return "nothing: the file is empty; was the job killed before it wrote the trace? Copy or record it again"
+    if name == "data.pkl" and head.startswith(b"\x80"):
+        return f"the data.pkl of a torch checkpoint, which holds weights and no times; {_WANTED}"
     for test in _TESTS:
         if (says := test(head, data)) is not None:
             return says

@@ -15,6 +15,14 @@ WORDS = {
     "instances": "collectives",
     "calls": "calls, all ranks",
     "p2p": "sends",
+    "p2p_kernels": "kernels of sends and receives, all ranks",
+    "p2p_kernel_total_ns": "kernels of sends and receives, all ranks",
+    "peer_copies": "copies to other GPUs",
+    "unknown_kinds": "kinds unknown",
+    "unknown_sizes": "sizes unknown",
+    "host_time_instances": "known to the host only",
+    "host_time_total_ns": "host time of these",
+    "host_wait_total_ns": "host waiting for collectives, all ranks",
     "nbytes": "bytes, all collectives",
     "wire_bytes": "ring bytes one member sends, summed over collectives",
     "transfer_total_ns": "transfer, all collectives",
@@ -63,7 +71,12 @@ def collectives(document: Mapping[str, Any]) -> Section:
         layers.sort(key=lambda r: -(r.get("exposed_ns") or 0))
         left_out = ", the most exposed first"
     kinds = table(document, "collectives", "by_kind")
-    columns = [c for c in ("step", "kind", "axis", "direction", *VALUES, "algbw_gbps", "busbw_gbps") if any(r.get(c) is not None for r in kinds)]
+    # the whole of a call where it cannot be divided into waiting and transfer, and whose time it is
+    more = [
+        *(["time_source"] if any(r.get("time_source") == "host" for r in kinds) else []),
+        *(["duration_ns"] if any(r.get("transfer_ns") is None for r in kinds) else []),
+    ]
+    columns = [c for c in ("step", "kind", "axis", "direction", *more, *VALUES, "algbw_gbps", "busbw_gbps") if any(r.get(c) is not None for r in kinds)]
     kind_rows = [r for r in kinds if r.get("step") is None] or list(kinds)
     grids = (
         grid("By kind, all recorded steps together", kind_rows, [c for c in columns if c != "step"]),
