@@ -20,7 +20,8 @@ def isolated(work: Callable[..., T], arguments: tuple[Any, ...], label: Path, me
     """The result of ``work(*arguments)``, computed in a child process.
 
     Args:
-        work: a module-level function; its arguments and result are pickled.
+        work: a module-level function.
+        arguments: its arguments; they and its result are pickled.
         label: the file it is about, for messages.
         memory: most bytes of address space that the child may hold; None: any.
         seconds: longest time it may take, starting up apart; None: any.

@@ -42,7 +42,8 @@ class Case:
     def report(self, **options: Any) -> dict[str, Any]:
         """The report document of the case; it must hold every word that must be mentioned."""
         report = analyze(self.path, workers=1, **options).to_dict()
-        spoken = json.dumps([report["health"], report["run"]["formats"]]) + " ".join(str(m["reason"]) + " ".join(m["notes"]) for m in report["metrics"].values())
+        said = [[m["reason"], m["notes"]] for m in report["metrics"].values()]
+        spoken = json.dumps([report["health"], report["run"]["formats"], said])
         assert [word for word in self.expected["message_must_mention"] if str(word) not in spoken] == []
         assert (report["health"]["verdict"] == "ok") == (self.expected["verdict"] == "load"), report["health"]
         return report

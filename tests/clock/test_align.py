@@ -177,14 +177,12 @@ def schedules(draw: st.DrawFn) -> tuple[list[list[tuple[int, ...]]], list[list[i
 
 def simulated(chosen: list[list[tuple[int, ...]]], late: list[list[int]], moved: int, by: int) -> Job:
     rows: dict[int, list[Row]] = {r: [] for r in range(4)}
-    number = 0
-    for group in (g for same in chosen for g in same):
+    for number, group in enumerate(g for same in chosen for g in same):
         start = {r: 10_000 * number + late[number][r] for r in group}
         end = max(start.values()) + 700
         for r in group:
             shift = by if r == moved else 0
             rows[r].append({"at": (start[r] + shift, end + shift), "group": "g", "group_ranks": ",".join(map(str, group)), "seq": number})
-        number += 1
     return job_of(*(tuple(rows[r]) for r in range(4)))
 
 

@@ -85,7 +85,7 @@ BOMB = bytes(80 << 20)
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd, lambda d: zipped({"a.json": d}), lambda d: tarred({"a.json": d})], ids=["gzip", "zstd", "zip", "tar"])
 def test_bombs_are_stopped_by_their_ratio(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(InputError, match="more than 100 times its .* raise --max-ratio"):
+    with pytest.raises(InputError, match=r"more than 100 times its .* raise --max-ratio"):
         ingest([placed(tmp_path, "bomb", pack(BOMB))])
 
 

@@ -50,6 +50,7 @@ def test_texts_are_found_as_by_walking(text: bytes) -> None:
         (b'["caf\xe9"]', ["caf\ufffd"], [("not_utf8", 5, 1)]),
         (b'["\\ud83d", "\\ud83d\\ude00"]', ["\ufffd", "\U0001f600"], [("surrogates", 2, 1)]),
         (b"[NaN, -Infinity, inf, -nan, N/A, 1e400]", [""] * 6, [("no_numbers", 1, 6)]),
+        (b"[" + b"9" * 5000 + b", -" + b"1" * 400 + b", 0." + b"3" * 500 + b"]", ["", "", 1 / 3], [("no_numbers", 1, 2)]),
         (b"[1, {},]", [1, {}], [("last_commas", 6, 1)]),
         (b'["\\\x01"]', ["\\\x01"], [("escapes", 2, 1), ("control_characters", 3, 1)]),
         (b'["\x01\\p"]', ["\x01\\p"], [("control_characters", 2, 1), ("escapes", 3, 1)]),

@@ -40,6 +40,29 @@ def test_digits_below_a_nanosecond_round_half_to_even(whole: int, fraction: str)
     assert got[0] == int((Decimal(f"{whole}.{fraction}") * 1000).to_integral_value(ROUND_HALF_EVEN))
 
 
+#: Texts of odd forms, and the nanoseconds that each stands for.
+ODD = {
+    "1e3": 1_000_000,
+    '"1.5"': 1500,
+    "0.0005": 0,
+    "0.0015": 2,
+    "8999999999999999.999": 8_999_999_999_999_999_999,
+    "9000000000000000": None,
+    "NaN": None,
+    "": None,
+    ".": None,
+    "1.2.3": None,
+    "[1,\n2]": None,
+}
+
+
+@given(st.lists(st.from_regex(r"-?[0-9]{1,15}(\.[0-9]{1,6})?", fullmatch=True) | st.sampled_from(sorted(ODD)), max_size=8))
+def test_texts_of_all_forms_may_stand_in_one_column(texts: list[str]) -> None:
+    values, usable = nanoseconds([t.encode() for t in texts])
+    want = [ODD[t] if t in ODD else int((Decimal(t) * 1000).to_integral_value(ROUND_HALF_EVEN)) for t in texts]
+    assert [int(v) if ok else None for v, ok in zip(values, usable, strict=True)] == want
+
+
 @pytest.mark.parametrize(
     ("text", "ns"), [(b"1632843000000001", 1632843000000001000), (b"5.1e3", 5_100_000), (b'"7"', 7000), (b"-2.5", -2500), (b"1e400", None), (b"NaN", None)]
 )

@@ -82,8 +82,21 @@ def test_of_a_wounded_trace_every_other_event_is_kept(count: int, data: st.DataO
         (joined([one(0)]) + joined([one(1)]), ["k0"]),
         (joined([one(0)], b"[", b"]\n") + joined([one(1)], b"[", b"]\n"), ["k0"]),
         (joined([one(0), one(1)[:20]], tail=b"") + joined([one(2)]), ["k0"]),
+        (joined([one(0), one(1).replace(b"k1", b'k"1')], b"[", b"]") + joined([one(2)], b"[", b"]"), ["k0"]),
     ],
-    ids=["comma lost", "text between", "bracket too early", "overwritten", "head", "tail", "deep", "two files", "two lists", "cut and another file"],
+    ids=[
+        "comma lost",
+        "text between",
+        "bracket too early",
+        "overwritten",
+        "head",
+        "tail",
+        "deep",
+        "two files",
+        "two lists",
+        "cut and another file",
+        "wound and another list",
+    ],
 )
 def test_damage_of_every_kind(text: bytes, kept: list[str]) -> None:
     with pytest.raises(InputError):
@@ -111,6 +124,14 @@ def test_windows_cut_no_event_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = saved(joined(hurt))
     assert len(trace.events) == sum(1 for n in range(100) if n % 7)
     assert f"in {sum(1 for n in range(100) if not n % 7) - 1} more places" in note(trace)["message"]
+
+
+def test_the_search_for_more_is_given_up_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(salvage, "_PATIENCE", 0)
+    monkeypatch.setattr(salvage, "_LEAST_PATIENCE", 100)
+    hurt = one(1).replace(b"k1", b'k"1')
+    trace = saved(joined([one(0), hurt, hurt, one(2)]))
+    assert names(trace) == ["k0"] and "too much damage to search for more" in note(trace)["message"]
 
 
 @pytest.mark.parametrize("text", [b'{"traceEvents": [{"ph": "X"', b'{"schemaVersion": 1, "tra', b'[{"ph": ', b'{"traceEvents": [oops'])

@@ -67,5 +67,4 @@ def _measure(trace: RankTrace, masks: dict[str, Mask], here: Mask, window: tuple
         "kernel_sum_ns": int(trace.events["dur"].to_numpy()[ran].sum()),
         "kernels": int(ran.sum()),
     }
-    told = not (masks["graph"] & here).any()
-    return {**whole, "emulated_ns": total(slept), **(divided if told else dict.fromkeys(divided))}
+    return {**whole, "emulated_ns": total(slept), **(dict.fromkeys(divided) if total(graph) else divided)}

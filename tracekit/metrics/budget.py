@@ -25,7 +25,7 @@ def compute(job: Job) -> Result:
         return unavailable("communication left host records only: what of the step it took, and what was idle, is unknown")
     if not len(windows) or not windows["busy_ns"].sum():
         return unavailable("no device work was recorded: profile with CUDA activity, or with gloo on CPU")
-    whole = windows["compute_ns"].isna()
+    whole = windows["graph_ns"].gt(0)
     divided = windows[~whole]
     rows = pd.concat([_compute(job, divided), _communication(job, divided), _rest(divided), _undivided(windows[whole])], ignore_index=True)
     rows = rows[rows["duration_ns"].ne(0)].sort_values(_KEY, kind="stable").reset_index(drop=True)

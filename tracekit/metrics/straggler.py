@@ -159,7 +159,8 @@ METRIC = Metric(
         ", followed over waits_for to the root_rank), or the most bytes of an uneven all-to-all by 1.2 (token_imbalance); a rank's cause is the one with the "
         "most caused wait. A rank stands out when being last so often has a chance below 1e-4 over all ranks (Chernoff bound, every rank equally likely), "
         "when it caused a third of the way from its share by chance to all of its groups' caused waiting, and when its leads add up to 0.5 % of the time; "
-        "or, in a short recording, 5 %, three quarters and 2 %; then the root of its chain is named. Where uneven tokens cause half of the waiting, the rank most often late by them is named."
+        "or, in a short recording, 5 %, three quarters and 2 %; then the root of its chain is named. "
+        "Where uneven tokens cause half of the waiting, the rank most often late by them is named."
     ),
     compute=compute,
 )

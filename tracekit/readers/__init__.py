@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tracekit.errors import InputError
-from tracekit.readers import execution_trace, flight_recorder, kineto, memory_snapshot, nccl_inspector, nccl_log, nccl_profiler, nccl_tests, nsys, parquet
+from tracekit.readers import (
+    execution_trace,
+    flight_recorder,
+    kineto,
+    memory_snapshot,
+    nccl_inspector,
+    nccl_log,
+    nccl_profiler,
+    nccl_tests,
+    nsys,
+    parquet,
+    rocprof,
+)
 from tracekit.readers.bytes import HEAD, head, unpacked
 from tracekit.readers.strangers import describe
 from tracekit.reading import DEFAULT, Reading
@@ -39,6 +51,7 @@ READERS: tuple[Reader, ...] = (
     Reader("Parquet of tracekit", parquet.sniff, parquet.read, timeline=True),
     Reader("CUDA memory snapshot", memory_snapshot.sniff, memory_snapshot.read, beside=True),
     Reader("Flight Recorder dump", flight_recorder.sniff, flight_recorder.read, beside=True),
+    Reader("rocprofiler-sdk JSON", rocprof.sniff, rocprof.read, timeline=True),
     Reader("execution trace", execution_trace.sniff, execution_trace.read, beside=True),
     Reader("NCCL profiler events", nccl_profiler.sniff, nccl_profiler.read),
     Reader("NCCL Inspector records", nccl_inspector.sniff, nccl_inspector.read),

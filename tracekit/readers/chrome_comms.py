@@ -53,8 +53,10 @@ def ranks_of(value: Any) -> str | None:
         value = str(value)
     if not isinstance(value, str) or not _FULL_RANKS.match(value):
         return None
-    numbers = sorted({int(n) for n in re.findall(r"\d+", value)})
-    return ",".join(map(str, numbers)) or None
+    found = re.findall(r"\d+", value)
+    if any(len(n) > 9 for n in found):
+        return None  # no rank
+    return ",".join(map(str, sorted({int(n) for n in found}))) or None
 
 
 def cut_ranks(value: Any) -> str | None:
@@ -93,10 +95,10 @@ def payload_of(a: Args, operator: str) -> Payload:
     try:
         dims, types = msgspec.json.decode(a.dims), msgspec.json.decode(a.types)
         concrete = msgspec.json.decode(a.concrete) if bytes(a.concrete) else []
-    except msgspec.DecodeError:
+        dims, types, concrete = (v if isinstance(v, list) else [] for v in (dims, types, concrete))
+        sizes = [_numel(d) for d in dims if isinstance(d, list) and d]
+    except (msgspec.DecodeError, RecursionError):
         return NO_PAYLOAD
-    dims, types, concrete = (v if isinstance(v, list) else [] for v in (dims, types, concrete))
-    sizes = [_numel(d) for d in dims if isinstance(d, list) and d]
     sizes = sizes[1:2] or sizes if "alltoall" in operator else sizes  # (output, input, …)
     name = next((t for t in types if isinstance(t, str) and element_bytes(t) is not None), None)
     peer = natural(concrete[2]) if len(concrete) > 2 and concrete[2] != "" else None

@@ -23,8 +23,11 @@ _ESCAPES = np.frombuffer(b'"\\/bfnrtu', np.uint8)
 _HEX = np.full(256, -1, np.int64)
 _HEX[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _HEX[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
-#: What stands where a number should and is none: of C, of Python and JavaScript, Kineto's ``N/A``, and numbers past every float.
-_NO_NUMBER = re.compile(rb"(?:[-+]?(?:nan|inf(?:inity)?|n/a)|-?\d[\d.]*e\+?\d{3,})(?=[\s,}\]])", re.IGNORECASE)
+#: What stands where a number should and is none: of C, of Python and JavaScript, Kineto's ``N/A``, and numbers past every float,
+#: or longer than Python turns into an integer.
+_NO_NUMBER = re.compile(rb"(?:[-+]?(?:nan|inf(?:inity)?|n/a)|-?\d[\d.]*e\+?\d{3,}|-?\d{400,})(?=[\s,}\]])", re.IGNORECASE)
+#: Most digits in a row that are read as a number.
+_LONGEST = 399
 _BEFORE_NUMBER = np.zeros(256, bool)
 _BEFORE_NUMBER[np.frombuffer(b" \t\r\n:,[+-", np.uint8)] = True
 _DIGIT = np.zeros(256, bool)
@@ -206,7 +209,7 @@ def _outside(data: bytes | memoryview, found: Strings) -> tuple[_Change, _Change
 
 
 def _odd_numbers(data: bytes | memoryview, found: Strings) -> list[int]:
-    """Where, between strings, something begins that may be no number: a word in n or i, or a number with a large exponent."""
+    """Where, between strings, something begins that may be no number: a word in n or i, a number with a large exponent or of very many digits."""
     text = np.frombuffer(data, np.uint8)
     padded = np.concatenate((np.full(2, ord(" "), np.uint8), text, np.zeros(4, np.uint8)))
     small = text | 0x20
@@ -217,7 +220,10 @@ def _odd_numbers(data: bytes | memoryview, found: Strings) -> list[int]:
     powers = powers[~found.inside(powers)]
     digits = powers + 3 + (padded[powers + 3] == ord("+"))
     powers = powers[_DIGIT[padded[digits]] & _DIGIT[padded[digits + 1]] & _DIGIT[padded[np.minimum(digits + 2, len(padded) - 1)]]]
-    return sorted([*(words - signed).tolist(), *(_number_start(data, p) for p in powers.tolist())])
+    breaks = np.concatenate(([-1], np.flatnonzero(~_DIGIT[text]), [len(text)]))
+    long = breaks[np.flatnonzero(np.diff(breaks) > _LONGEST)] + 1
+    long = long[~found.inside(long)]
+    return sorted({*(words - signed).tolist(), *(_number_start(data, p) for p in (*powers.tolist(), *long.tolist()))})
 
 
 def _number_start(data: bytes | memoryview, at: int) -> int:

@@ -185,7 +185,7 @@ def _refusal(fault: Fault, data: bytes, skipped: int, path: Path) -> Damaged:
     elif fault.kind == "shape":
         says = f"not the shape of a trace ({fault.says}); record or export the trace again"
     else:
-        hint = ": a quote inside a name or text is not escaped" if _after_quote(data, at) else ""
+        hint = ": a quote inside a name or text is not escaped" if fault.says.startswith("expected ','") and _after_quote(data, at) else ""
         says = f"not valid JSON {where} ({fault.says}{hint}); export the trace again, or read the records around it with --salvage"
     return Damaged(says, path, None if fault.kind == "shape" else at, fault.kind)
 

@@ -51,6 +51,14 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
         InputError: the text is cut or malformed (with byte and line), contradicts itself, or holds no events.
     """
     file, notes = opened(data, path, reading)
+    try:
+        return (_trace(file, notes, path),)
+    except RecursionError as error:  # a value that only Python finds too deep
+        raise InputError("nested too deeply to be a trace; record or export the trace again", path) from error
+
+
+def _trace(file: File, notes: tuple[Note, ...], path: Path) -> RankTrace:
+    """The trace that the records of a file make."""
     records = [e for e in file.events or [] if type(e) is Event]
     base, unplaced = _base(file)
     slices = slices_of(records, base)
@@ -76,7 +84,7 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
     trace = RankTrace(events.frame, samples.frame, _meta(file, path, records, kinds, threads))
     for note in notes:
         trace = trace.with_finding(note.code, note.severity, note.says, file=str(path), count=note.number, offset=note.offset)
-    return (trace,)
+    return trace
 
 
 def _base(file: File) -> tuple[int, bool]:

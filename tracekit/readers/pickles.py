@@ -334,23 +334,14 @@ def _measure(value: Any, nbytes: int, path: Path, clock: Deadline) -> None:
         total += sum(times[key] * len(node) for key, node in level.items())
         if total > limit:
             raise InputError(f"would unfold to more than {limit} values from {nbytes} bytes, as no dump does; nothing in it was run", path)
-        once = [node for key, node in level.items() if times[key] == 1]
         below: dict[int, Any] = {}
-        inside = 0
-        for inner in _inner(once, path, clock):
-            below.update(zip(map(id, inner), inner, strict=True))
-            inside += len(inner)
-        if len(once) == len(level) and inside * max(map(len, below.values()), default=0) + total <= limit and all(map(_is_leaf, below.values())):
-            return  # stack frames that events share: what they come to at most is told without counting each
         count: Counter[int] = Counter()
-        for inner in _inner(once, path, clock):
-            count.update(map(id, inner))
-        for key, node in level.items():
-            if times[key] > 1:
-                for part in _parts(node):
-                    if type(part) in _CONTAINERS:
-                        below[id(part)] = part
-                        count[id(part)] += times[key]
+        for often, nodes in _by_times(level, times).items():
+            here: Counter[int] = Counter()
+            for inner in _inner(nodes, path, clock):
+                below.update(zip(map(id, inner), inner, strict=True))
+                here.update(map(id, inner))
+            count.update(here if often == 1 else {key: often * n for key, n in here.items()})
         level, times = below, count
     if level:
         raise InputError(f"nests values more than {MAX_DEPTH} deep, or holds one inside itself, as no dump does; nothing in it was run", path)
@@ -364,8 +355,12 @@ def _inner(nodes: list[Any], path: Path, clock: Deadline) -> Iterator[list[Any]]
         yield list(compress(parts, map(_CONTAINERS.__contains__, map(type, parts))))
 
 
-def _is_leaf(node: Any) -> bool:
-    return _CONTAINERS.isdisjoint(map(type, _parts(node))) and (type(node) is not dict or _KEYS.issuperset(map(type, node)))
+def _by_times(level: dict[int, Any], times: dict[int, int]) -> dict[int, list[Any]]:
+    """The containers of a level by how often they stand there."""
+    out: dict[int, list[Any]] = {}
+    for key, node in level.items():
+        out.setdefault(times[key], []).append(node)
+    return out
 
 
 def _parts(node: Any) -> Any:

@@ -8,6 +8,7 @@ the work grows with the size of the file and not with the number of its wounds.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ _PATIENCE, _LEAST_PATIENCE = 16, 16 << 20
 #: A fault so near to the end of a window (bytes) is that end: a number or an escape was cut.
 _EDGE = 64
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_NEXT_LIST = re.compile(rb"\]\s*\[\s*\{")
 _TAIL = re.compile(rb'\}\s*\](?=\s*,\s*")')
 _BEHIND_EVENTS, _BEHIND_LIST = re.compile(rb'\s*(?:,\s*"|\}|$)'), re.compile(rb"\s*(?:[\[{]|$)")
 _COMMA = re.compile(rb"\s*,\s*")
@@ -72,6 +74,7 @@ def salvaged(data: bytes, path: Path, reading: Reading, damage: Damaged) -> tupl
     if opening is None and not is_bare(data):
         raise damage
     at = opening.end() if opening else data.index(b"[") + 1
+    documents = [m.start() for m in (_EVENTS if opening else _NEXT_LIST).finditer(data, at)]
     file = _head(data[: opening.start()], path) if opening else File()
     events: Records = []
     wounds: list[int] = []
@@ -93,7 +96,10 @@ def salvaged(data: bytes, path: Path, reading: Reading, damage: Damaged) -> tupl
                 file = _with_tail(file, data[at + 1 :], path) if opening else file
                 break
             wounds.append(start + whole.fault.at)
-            found, patience = _next(data, at if whole.used else at + 1, patience, path)
+            from_here = at if whole.used else at + 1
+            further = bisect_left(documents, from_here)
+            until = documents[further] if further < len(documents) else len(data)
+            found, patience = _next(data, from_here, until, patience, path)
             if found is None:
                 file = _with_last_tail(file, data, at, path) if opening and damage.kind != "truncated" else file
                 break
@@ -101,7 +107,8 @@ def salvaged(data: bytes, path: Path, reading: Reading, damage: Damaged) -> tupl
     if not events:
         raise damage
     file.events = events
-    return file, (_summary(data, damage, wounds, len(events)), *(Note(r.what, "warning", said(r), r.number, r.offset) for r in repairs.values()))
+    given_up = at if patience <= 0 else None
+    return file, (_summary(data, damage, wounds, len(events), given_up), *(Note(r.what, "warning", said(r), r.number, r.offset) for r in repairs.values()))
 
 
 def _add(known: dict[str, Repair], more: tuple[Repair, ...]) -> None:
@@ -114,11 +121,12 @@ def _closes(data: bytes, at: int, bare: bool) -> bool:
     return (_BEHIND_LIST if bare else _BEHIND_EVENTS).match(data, at + 1) is not None
 
 
-def _summary(data: bytes, damage: Damaged, wounds: list[int], kept: int) -> Note:
+def _summary(data: bytes, damage: Damaged, wounds: list[int], kept: int, given_up: int | None) -> Note:
     at = damage.offset if damage.offset is not None else wounds[0]
     more = len(wounds) - 1 if damage.kind not in ("extra", "shape") else 0
     place = f"byte {at}, line {line_of(data, at)}" + (f", and in {more} more places" if more > 0 else "")
     rest = "; what follows belongs to another document and was left out" if damage.kind == "extra" else ""
+    rest += "" if given_up is None else f"; behind byte {given_up} there is too much damage to search for more"
     says = f"partial: the text is damaged at {place}, and {kept} whole events around that were kept{rest}; every figure is a lower bound of what was recorded"
     return Note("salvaged", "warning", says, kept, at)
 
@@ -169,11 +177,11 @@ def _end_of_last(text: bytes, before: int) -> int:
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
-def _next(data: bytes, at: int, patience: int, path: Path) -> tuple[int | None, int]:
-    """Where the next sound event begins, and the patience that is left; none behind the beginning of another document."""
-    for candidate in _OBJECT.finditer(data, at):
+def _next(data: bytes, at: int, until: int, patience: int, path: Path) -> tuple[int | None, int]:
+    """Where the next sound event begins, in front of the events of another document, and the patience that is left."""
+    for candidate in _OBJECT.finditer(data, at, until):
         start = candidate.start()
-        if patience <= 0 or _EVENTS.search(data, at, start):
+        if patience <= 0:
             return None, patience
         for glance in _GLANCES:
             end = min(start + glance, len(data))

@@ -56,14 +56,13 @@ _MARKS = (
 
 #: Databases by tables that only they have.
 _DATABASES = (
-    (("rocpd_",), f"a rocpd database of rocprofv3, which is not read; {_WANTED}"),
+    (("rocpd_",), f"a rocpd database of rocprofv3, which is not read; give its JSON (rocprofv3 --output-format json), or {_WANTED.removeprefix('give ')}"),
     (("CANN_API", "COMMUNICATION_OP", "COMPUTE_TASK_INFO"), "an Ascend profiler database, which is not read; give its trace_view.json"),
     (("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "NVTX_EVENTS"), "an Nsight Systems export without GPU work; record with nsys profile --trace=cuda,nvtx"),
 )
 
 #: JSON objects by a key that only they have.
 _OBJECTS: tuple[tuple[str, str], ...] = (
-    ("rocprofiler-sdk-tool", f"a rocprofiler-sdk (rocprofv3) JSON, which is not read; {_WANTED} of the same run"),
     ("workload_graph", "a Chakra workload graph, the input of a simulator and no recording; give the PyTorch execution trace that it was made from"),
     ("device_traces", "a CUDA memory snapshot turned into JSON; give the pickle of torch.cuda.memory._dump_snapshot()"),
     ("pg_config", "a Flight Recorder dump without its entries; dump it with includeCollectives=True"),
