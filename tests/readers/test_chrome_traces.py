@@ -229,6 +229,7 @@ def test_more_events_than_allowed_are_refused_with_the_flag_that_raises_it() -> 
     [
         (b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 2, "dur": 3}]}', "dur", 78),
         (b'[{"ph": "X", "cat": "kernel", "name": "a", "name": "b", "ts": 1, "dur": 2}]', "name", 43),
+        (b'[{"ph": "X", "cat": "kernel", "name": "a", "name": "b", "ts": 1, "dur": 2},', "name", 43),
         (b'\xef\xbb\xbf[{"ph": "X", "cat": "kernel", "name": "a", "name": "b", "ts": 1, "dur": 2}]', "name", 46),
         (b'[{"ph": "X", "cat": "kernel", "name": "a\x01", "name": "b", "ts": 1, "dur": 2}]', "name", 44),
         (b'{"baseTimeNanoseconds": 1, "baseTimeNanoseconds": 2, "traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2}]}', "baseTimeNanoseconds", 27),

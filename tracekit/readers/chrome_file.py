@@ -56,9 +56,13 @@ def _sound(data: bytes, path: Path, reading: Reading) -> tuple[File, tuple[Note,
         try:
             decoded = _of_list(decode(data, path, Records))
         except Damaged as damage:
-            decoded = _of_list(_without_end(data, path, damage))
+            offset, data = len(data), _closed(data, damage)
+            try:
+                decoded = _of_list(decode(data, path, Records))
+            except Damaged:
+                raise damage from None
             says = "the list of events has no closing bracket, as some writers leave it; a writer that was killed leaves the same, so events may be missing"
-            notes = (Note("list_not_closed", "warning", says, None, len(data)),)
+            notes = (Note("list_not_closed", "warning", says, None, offset),)
     else:
         decoded = decode(data, path, File)
     notes += tuple(map(_noted, decoded.repairs))
@@ -84,15 +88,12 @@ def _of_list(decoded: Decoded[Records]) -> Decoded[File]:
     return Decoded(File(decoded.value), decoded.repairs, decoded.better)
 
 
-def _without_end(data: bytes, path: Path, damage: Damaged) -> Decoded[Records]:
-    """A list of events that lacks only its closing bracket."""
+def _closed(data: bytes, damage: Damaged) -> bytes:
+    """A list of events that may lack only its closing bracket, with that bracket."""
     rest = data.rstrip().removesuffix(b",")
     if damage.kind != "truncated" or not rest.rstrip().endswith(b"}"):
         raise damage
-    try:
-        return decode(rest + b"]", path, Records)
-    except Damaged:
-        raise damage from None
+    return rest + b"]"
 
 
 def _noted(repair: Repair) -> Note:

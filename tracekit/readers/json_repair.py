@@ -106,7 +106,7 @@ def repaired(data: bytes | memoryview) -> Repaired | None:
     places. Such a text is refused afterwards, or read by pieces that begin anew.
 
     >>> repaired(b'{"name": "C:\\\\path", "dur": NaN}').text
-    b'{"name": "C:\\\\\\\\path", "dur": ""}'
+    b'{"name": "C:\\\\\\\\path", "dur": "" }'
     """
     text = np.frombuffer(data, np.uint8)
     found = strings(text)

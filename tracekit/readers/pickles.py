@@ -246,7 +246,7 @@ def _run(data: bytes, stack: list[Any], marks: list[int], path: Path, reading: R
                 elif code == 0x2E:  # STOP
                     return i + 1
                 elif code in _NAMES:
-                    says = f"asks for {_NAMES[code]} at byte {i}, which is more than plain data: refused, and nothing in it was run"
+                    says = f"this pickle asks for {_NAMES[code]} at byte {i}, which is more than plain data: refused, and nothing in it was run"
                     raise InputError(f"{says}; give a dump that torch itself wrote", path, i)
                 else:
                     raise _Damaged(f"damaged pickle: byte {i} ({code:#04x}) is no opcode", i)
@@ -330,10 +330,10 @@ def _measure(value: Any, nbytes: int, path: Path, clock: Deadline) -> None:
         if not level:
             return
         if not all(_KEYS.issuperset(map(type, node)) for node in level.values() if type(node) is dict):
-            raise InputError("holds a dictionary whose keys are neither texts nor integers, as no dump does; nothing in it was run", path)
+            raise InputError("this pickle holds a dictionary whose keys are neither texts nor integers, as no dump does; nothing in it was run", path)
         total += sum(times[key] * len(node) for key, node in level.items())
         if total > limit:
-            raise InputError(f"would unfold to more than {limit} values from {nbytes} bytes, as no dump does; nothing in it was run", path)
+            raise InputError(f"this pickle would unfold to more than {limit} values from {nbytes} bytes, as no dump does; nothing in it was run", path)
         below: dict[int, Any] = {}
         count: Counter[int] = Counter()
         for often, nodes in _by_times(level, times).items():
@@ -344,7 +344,7 @@ def _measure(value: Any, nbytes: int, path: Path, clock: Deadline) -> None:
             count.update(here if often == 1 else {key: often * n for key, n in here.items()})
         level, times = below, count
     if level:
-        raise InputError(f"nests values more than {MAX_DEPTH} deep, or holds one inside itself, as no dump does; nothing in it was run", path)
+        raise InputError(f"this pickle nests values more than {MAX_DEPTH} deep, or holds one inside itself, as no dump does; nothing in it was run", path)
 
 
 def _inner(nodes: list[Any], path: Path, clock: Deadline) -> Iterator[list[Any]]:

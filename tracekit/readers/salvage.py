@@ -24,7 +24,7 @@ _SMALL, _LARGE = 1 << 15, 64 << 20
 #: How much text is looked at to tell whether an event begins here: at first, and where the event is longer.
 _GLANCES = (1 << 12, 1 << 18)
 #: How often over the search for sound events may read the file, and what even a small file is worth (bytes).
-_PATIENCE, _LEAST_PATIENCE = 16, 16 << 20
+_PATIENCE, _LEAST_PATIENCE = 16, 4 << 20
 #: A fault so near to the end of a window (bytes) is that end: a number or an escape was cut.
 _EDGE = 64
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')

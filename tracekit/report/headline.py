@@ -8,6 +8,7 @@ from typing import Any
 from tracekit import wording as fmt
 from tracekit.report.rows import mean, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.budget import mean_parts
+from tracekit.report.untimed import untimed
 
 #: Part of the budget -> what helps.
 ADVICE: Mapping[str, str] = {
@@ -37,6 +38,8 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
         parts = _coarse(document)
         whole = total(p["duration_ns"] for p in parts)
     if not parts or not whole:
+        if not (document.get("run") or {}).get("device") and (said := untimed(document)) is not None:
+            return said
         return f"Where the time of a step went is unknown: {_reason(document)}.", ""
     graphs = total(p["duration_ns"] for p in parts if p["part"] == "graph") or 0
     work = (total(p["duration_ns"] for p in parts if p["part"] in fmt.WORK) or 0) - graphs
