@@ -22,8 +22,9 @@ setup: $(READY)  ## make the virtual environment with pinned versions
 demo: $(READY)  ## train small split-up models here, and report where their time and memory went
 	$(BIN)/tracekit demo
 
-test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## run the tests: side by side, then those that need the machine to themselves
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not alone'
+	$(BIN)/python -m pytest -m alone
 
 lint: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff check .

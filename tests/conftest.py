@@ -12,6 +12,15 @@ settings.register_profile("tracekit", deadline=None)
 settings.load_profile("tracekit")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+#: Their processes talk to each other and wait for one another: beside other tests they would time out or measure the machine.
+ALONE = ("instrumentation", "recorder", "cli/test_demo.py", "cli/test_run.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the machine to themselves."""
+    for item in items:
+        if item.path.relative_to(REPOSITORY / "tests").as_posix().startswith(ALONE):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")

@@ -198,7 +198,7 @@ def _skewed_groups(rows: pd.DataFrame, spread: np.ndarray, usable: np.ndarray) -
 def _instances(rows: pd.DataFrame, key: np.ndarray, how: np.ndarray) -> pd.DataFrame:
     grouped = rows.groupby(key, sort=False)
     out = grouped[["capture", *_ATTRIBUTES]].first()
-    # of an even number the lower of the two in the middle: a time that was measured
+    # of an even number the lower of the two in the middle: a time that was measured, and the mean would carry the noise of the clocks
     transfer, bound = (grouped[c].quantile(0.5, interpolation="lower") for c in ("transfer_ns", "bound_ns"))
     known = ~grouped["early"].any() & grouped["transfer_ns"].count().gt(0)
     nbytes_low, nbytes_high = grouped["nbytes"].min(), grouped["nbytes"].max()

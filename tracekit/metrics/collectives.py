@@ -282,7 +282,7 @@ METRIC = Metric(
     question="What did each collective cost, of what layer is it, and was it waiting or moving bytes?",
     definition=(
         "Calls of several ranks are one instance by (set of ranks, group, sequence number). wait_r = latest start - start_r; "
-        "transfer_r = end_r - latest start, so duration = wait + transfer exactly; an instance's transfer is the median over its ranks. Missing ranks: "
+        "transfer_r = end_r - latest start, so duration = wait + transfer exactly; an instance's transfer is the (lower) median over its ranks. Missing ranks: "
         "the wait is a lower bound, the transfer unknown. algbw = nbytes / transfer, busbw = algbw x 2(n-1)/n for all-reduce, (n-1)/n for all-gather and "
         "reduce-scatter (total size) and all-to-all (one send buffer); 1 GB = 1e9 bytes (NVIDIA nccl-tests, PERFORMANCE.md). wire_bytes = what each "
         "member sends in a ring; over several collectives it adds one member of each. "

@@ -16,7 +16,7 @@ from tracekit.metrics.base import Metric, Result, unavailable
 #: A rank stands out by one of these: being last so often has less than this chance, over all ranks, if every rank were last as often; it
 #: caused at least this much of the way from its share by chance to all of its groups' caused waiting; and its leads add up to at least this
 #: share of the time that was looked at. The first needs a long recording, the second a large effect.
-LEVELS = ((1e-4, 1 / 3, 0.005), (0.05, 3 / 4, 0.02))
+LEVELS = ((1e-4, 1 / 3, 0.005), (0.02, 3 / 4, 0.02))
 #: Where uneven tokens cause at least this share of all waiting and so much of the time, the rank most often late by them is named, if that
 #: is more often than so many times its share by chance.
 TOKENS, TOKENS_MATERIAL, TOKENS_OFTEN = 0.5, 0.005, 1.25
@@ -95,12 +95,19 @@ def _root(waits: dict[int, int], rank: int) -> int:
 
 
 def _chance(n: int, k: int, expected: float) -> float:
-    """Upper bound of the chance to be last at least ``k`` of ``n`` times (Chernoff's, for independent arrivals of unequal chances)."""
-    if n == 0 or k <= expected:
+    """Chance to be last at least ``k`` of ``n`` times, were every rank as likely: the binomial tail, which bounds that of unequal chances.
+
+    Hoeffding, "On the distribution of the number of successes in independent trials", 1956; it holds above the mean plus 1.
+    """
+    if n == 0 or k < expected + 1:
         return 1.0
-    share, mean = k / n, expected / n
-    apart = share * math.log(share / mean) + (0 if share == 1 else (1 - share) * math.log((1 - share) / (1 - mean)))
-    return math.exp(-n * apart)
+    mean = expected / n
+    term = math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * math.log(mean) + (n - k) * math.log1p(-mean)) if mean < 1 else 1.0
+    total = term
+    while k < n and term > 1e-6 * total:
+        term *= (n - k) / (k + 1) * mean / (1 - mean)
+        total, k = total + term, k + 1
+    return min(total, 1.0)
 
 
 def _stands_out(came: pd.DataFrame, late: pd.DataFrame, ranks: pd.DataFrame) -> tuple[tuple[int, str] | None, list[str]]:
@@ -157,9 +164,9 @@ METRIC = Metric(
         "been had it come with the second; a lead below wait_resolution_ns has no last rank. Cause of a late arrival: what the rank had more of than the "
         "median of the others since their previous collective: compute (slow_compute), idle device (late_launch), time in other groups' calls (waits_elsewhere"
         ", followed over waits_for to the root_rank), or the most bytes of an uneven all-to-all by 1.2 (token_imbalance); a rank's cause is the one with the "
-        "most caused wait. A rank stands out when being last so often has a chance below 1e-4 over all ranks (Chernoff bound, every rank equally likely), "
+        "most caused wait. A rank stands out when being last so often has a chance below 1e-4 over all ranks (binomial, every rank equally likely), "
         "when it caused a third of the way from its share by chance to all of its groups' caused waiting, and when its leads add up to 0.5 % of the time; "
-        "or, in a short recording, 5 %, three quarters and 2 %; then the root of its chain is named. "
+        "or, in a short recording, 2 %, three quarters and 2 %; then the root of its chain is named. "
         "Where uneven tokens cause half of the waiting, the rank most often late by them is named."
     ),
     compute=compute,
