@@ -81,7 +81,7 @@ class Analysis:
             metric = next((m for m in METRICS if m.name == name), None)
             if metric is None:
                 raise KeyError(f"no metric {name!r}; there are {', '.join(m.name for m in METRICS)}")
-            self._results[name] = metric.compute(self.job)
+            self._results[name] = _labelled(metric.compute(self.job), self.job.emulated)
         return self._results[name]
 
     def health(self) -> dict[str, Any]:
@@ -144,6 +144,13 @@ class Analysis:
 def _format(name: str, packing: str) -> str:
     """A format as the report names it: ``Kineto trace (zstd)``."""
     return name if packing == "plain" else f"{name} ({packing})"
+
+
+def _labelled(result: Result, emulated: bool) -> Result:
+    """The result with a note that its times follow from emulated compute, where they do and it does not say so itself."""
+    if not emulated or not result.available or any("emulated" in note for note in result.notes):
+        return result
+    return replace(result, notes=(*result.notes, "Compute was emulated: the ranks slept; times that follow from it are emulated too."))
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -244,7 +244,8 @@ def test_changed_bytes_give_a_trace_or_a_refusal(changes: list[tuple[int, int]],
 
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=3), lambda c: st.lists(c, max_size=3)
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda c: st.lists(c, max_size=3),
 )
 
 

@@ -41,7 +41,7 @@ def found(job: Job) -> tuple[int | None, str | None]:
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_no_rank_stands_out_where_all_are_alike(ranks: int) -> None:
-    assert {found(jittered(ranks, 60, seed)) for seed in range(15)} == {(None, None)}
+    assert {found(jittered(ranks, 60, seed)) for seed in range(6)} == {(None, None)}
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
