@@ -17,7 +17,7 @@ from tracekit.report.parts import Grid
 from tracekit.report.rows import mean, steady_steps
 from tracekit.report.sections.memory import _pairs
 from tracekit.report.sections.pipeline import PARTS, per_rank
-from tracekit.report.story import story
+from tracekit.report.story import findings_of, story
 
 
 def test_every_form_of_the_report_can_be_asked_for_by_name():
@@ -221,3 +221,9 @@ def test_a_narrow_terminal_gets_more_tables_and_no_broken_numbers():
     page = console.file.getvalue()
     assert all(number in page for number in ("1,234.5", "2,345.6", "3,456.7"))
     assert page.count("rank") == 3 and max(map(len, page.splitlines())) <= 24
+
+
+def test_what_several_ranks_have_in_common_is_said_once():
+    rows = [{"code": "step_warmup", "severity": "info", "message": "step 4 is warm-up", "rank": r} for r in range(4)]
+    (one,) = findings_of({"health": {"findings": rows}})
+    assert (one.code, one.where) == ("step_warmup", "ranks 0-3")

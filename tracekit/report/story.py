@@ -59,27 +59,37 @@ def _title(document: Mapping[str, Any]) -> str:
 
 
 def findings_of(document: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """The health findings of a document, worded, worst first."""
-    rows = (document.get("health") or {}).get("findings") or ()
+    """The health findings of a document, worded, worst first; what several ranks have in common is said once."""
+    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for r in (document.get("health") or {}).get("findings") or ():
+        alike.setdefault(tuple(str(r.get(k) or "") for k in ("severity", "code", "message")), []).append(r)
     made = [
         Finding(
-            severity=fmt.clean(r.get("severity") or fmt.UNKNOWN),
-            code=fmt.clean(r.get("code") or fmt.UNKNOWN),
-            message=fmt.clean(r.get("message") or "", 400),
-            where=", ".join(
-                text
-                for text in (
-                    fmt.clean(r["file"], 200) if r.get("file") else "",
-                    f"rank {r['rank']}" if r.get("rank") is not None else "",
-                    f"byte {r['offset']:,}" if r.get("offset") is not None else "",
-                    fmt.plural(r["count"], "record") if r.get("count") is not None and r.get("file") else "",
-                )
-                if text
-            ),
+            severity=fmt.clean(severity or fmt.UNKNOWN),
+            code=fmt.clean(code or fmt.UNKNOWN),
+            message=fmt.clean(message, 400),
+            where=_place(rows[0]) if len(rows) == 1 else _places(rows),
         )
-        for r in rows
+        for (severity, code, message), rows in alike.items()
     ]
     return tuple(sorted(made, key=lambda f: _ORDER.get(f.severity, 3)))
+
+
+def _place(r: Mapping[str, Any]) -> str:
+    """File, rank, byte and count of one finding."""
+    parts = (
+        fmt.clean(r["file"], 200) if r.get("file") else "",
+        f"rank {r['rank']}" if r.get("rank") is not None else "",
+        f"byte {r['offset']:,}" if r.get("offset") is not None else "",
+        fmt.plural(r["count"], "record") if r.get("count") is not None and r.get("file") else "",
+    )
+    return ", ".join(text for text in parts if text)
+
+
+def _places(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The ranks, else the number of files, of one finding made several times."""
+    ranks = sorted({int(r["rank"]) for r in rows if r.get("rank") is not None})
+    return f"{'ranks' if len(ranks) > 1 else 'rank'} {fmt.ranks(ranks)}" if ranks else f"{len(rows)} times"
 
 
 def run_of(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
