@@ -10,14 +10,14 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from tracekit.errors import InputError
+from tracekit.group_ranks import MOST_RANKS
 from tracekit.readers.bytes import read_bytes
 
 T = TypeVar("T")
 #: What fits the columns that these numbers end up in.
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-#: No job is wider; a damaged number must not become a list of so many ranks.
-_Ranks = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+_Ranks = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
 
 
 class _Model(msgspec.Struct):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracekit.analysis import Analysis, analyze, plain
 from tracekit.errors import InputError
+from tracekit.findings import finding
 from tracekit.ingest import Progress
 from tracekit.job.base import Job
 from tracekit.needs import Presence, missing
@@ -65,8 +66,7 @@ def examine(
     try:
         return diagnose(analyze(paths, workers=workers, progress=progress, reading=replace(reading, keep_going=True), capture=capture))
     except InputError as error:
-        finding = {"code": "file_refused", "severity": str(Severity.ERROR), "message": error.reason, "file": error.path, "offset": error.offset}
-        return Diagnosis("unusable", ({**finding, "rank": None, "count": None},))
+        return Diagnosis("unusable", (finding("file_refused", Severity.ERROR, error.reason, file=error.path, offset=error.offset),))
 
 
 def diagnose(analysis: Analysis) -> Diagnosis:

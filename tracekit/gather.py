@@ -16,6 +16,8 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.errors import InputError, UsageError
+from tracekit.findings import finding
+from tracekit.group_ranks import MOST_RANKS
 from tracekit.join import together
 from tracekit.names import capture_of, worker_of
 from tracekit.trace import RankFacts
@@ -199,7 +201,7 @@ def _merged(first: RankFacts, second: RankFacts) -> RankFacts:
 def _rivals(rivals: list[Boiled], among: list[Boiled]) -> Finding:
     rank = rivals[0].facts.meta.rank or 0
     world = next((b.facts.meta.world_size for b in among if b.facts.meta.world_size), None)
-    missing = sorted(set(range(world)) - {b.facts.meta.rank for b in among}) if world and world <= 1 << 20 else []
+    missing = sorted(set(range(world)) - {b.facts.meta.rank for b in among}) if world and world <= MOST_RANKS else []
     also = f"; no file is of rank {', '.join(map(str, missing[:8]))}{', …' if len(missing) > 8 else ''} of {world}" if missing else ""
     says = f"{len(rivals)} files claim rank {rank} at the same time, and none of them is used: {_names(rivals)}; keep the right one{also}"
     return {**_finding("rank_claimed_twice", Severity.WARNING, says, rivals[0], len(rivals)), "rank": rank}
@@ -211,7 +213,7 @@ def _refusal(findings: list[Finding]) -> tuple[str, str | None]:
 
 
 def _finding(code: str, severity: Severity, says: str, b: Boiled, count: int | None = None) -> dict[str, Any]:
-    return {"code": code, "severity": str(severity), "message": says, "file": b.name, "rank": b.facts.meta.rank, "offset": None, "count": count}
+    return finding(code, severity, says, file=b.name, rank=b.facts.meta.rank, count=count)
 
 
 def _names(files: Sequence[Boiled]) -> str:

@@ -22,6 +22,7 @@ from tracekit import beside, readers
 from tracekit.discover import Source, find
 from tracekit.errors import InputError, UsageError
 from tracekit.facts import boil_down
+from tracekit.findings import finding
 from tracekit.gather import Boiled, gather
 from tracekit.isolation import isolated
 from tracekit.join import join
@@ -80,10 +81,10 @@ def ingest(
         if not boiled:
             raise refused[0]
         ranks, findings = gather(boiled, capture)
-    findings += [_finding("file_refused", Severity.ERROR, e.reason, file=e.path, offset=e.offset) for e in refused]
+    findings += [finding("file_refused", Severity.ERROR, e.reason, file=e.path, offset=e.offset) for e in refused]
     if found.ignored:
         says = f"{len(found.ignored)} other files were ignored: {', '.join(found.ignored[:5])}{', …' if len(found.ignored) > 5 else ''}"
-        findings.append(_finding("files_ignored", Severity.INFO, says, count=len(found.ignored)))
+        findings.append(finding("files_ignored", Severity.INFO, says, count=len(found.ignored)))
     return Ingested(ranks, tuple(findings))
 
 
@@ -160,10 +161,6 @@ def _boil_isolated(source: Source, reading: Reading) -> list[RankFacts] | InputE
         if reading.keep_going:
             return error
         raise
-
-
-def _finding(code: str, severity: Severity, message: str, **where: Any) -> dict[str, Any]:
-    return {"code": code, "severity": str(severity), "message": message, "file": None, "rank": None, "offset": None, "count": None, **where}
 
 
 def _label(source: Source) -> str:

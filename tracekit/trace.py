@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit import schema
+from tracekit.findings import finding
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ class RankTrace:
 
     def with_finding(self, code: str, severity: str, message: str, **where: Any) -> RankTrace:
         """The same trace with one more health finding; ``where`` may give file, offset and count."""
-        row = {"code": code, "severity": severity, "message": message, "file": None, "rank": self.meta.rank, "offset": None, "count": None, **where}
-        return replace(self, findings=(*self.findings, row))
+        return replace(self, findings=(*self.findings, finding(code, severity, message, **{"rank": self.meta.rank, **where})))
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.collectives.rows import calls, facts
+from tracekit.group_ranks import compact
 from tracekit.job.assemble import build
 from tracekit.job.inference import infer_groups
-from tracekit.job.topology import compact, mesh_groups
+from tracekit.job.topology import mesh_groups
 
 
 def test_the_mesh_of_run_json_names_every_group() -> None:

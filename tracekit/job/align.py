@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.findings import finding
+from tracekit.group_ranks import compact
 from tracekit.job.clock_fit import FEW, Ints, fit
-from tracekit.job.topology import compact
 from tracekit.trace import RankFacts
 from tracekit.vocabulary import Collective, Severity
 from tracekit.wording import duration
@@ -315,19 +316,15 @@ def _findings(table: pd.DataFrame, hosts: Mapping[int, str | None]) -> list[dict
             f"latter's clock, by the ends of matched calls"
         )
         text += f"; waits below {duration(int(error))} cannot be told from none" if pd.notna(error) and error else ""
-        out.append(_finding("clocks_aligned", Severity.WARNING if most > WARN_NS else Severity.INFO, text, len(ranks)))
+        out.append(finding("clocks_aligned", Severity.WARNING if most > WARN_NS else Severity.INFO, text, count=len(ranks)))
     named = {rank: host for rank, host in hosts.items() if host is not None}
     loose = [int(r) for r, ref in zip(table["rank"], table["reference_rank"], strict=True) if r in named and named.get(int(ref)) is not None]
     first = min(hosts, default=0)
     apart = sorted({r for r in loose if named[r] != named.get(first)} & set(table.loc[table["reference_rank"].ne(first), "rank"])) if first in named else []
     if apart:
         text = f"nothing links the clocks of ranks {compact(apart)}, on other hosts, with rank {first}'s: times of the two cannot be compared"
-        out.append(_finding("clocks_not_aligned", Severity.WARNING, text, len(apart)))
+        out.append(finding("clocks_not_aligned", Severity.WARNING, text, count=len(apart)))
     return out
-
-
-def _finding(code: str, severity: str, message: str, count: int) -> dict[str, Any]:
-    return {"code": code, "severity": str(severity), "message": message, "file": None, "rank": None, "offset": None, "count": count}
 
 
 __all__ = ["CLOCKS", "FEW", "Clocks", "align", "comparable", "with_resolution"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from tracekit.findings import finding
 from tracekit.job.align import align, comparable, with_resolution
 from tracekit.job.base import Job
 from tracekit.job.bases import bases
@@ -78,8 +79,7 @@ def _cut_finding(calls: pd.DataFrame) -> list[dict[str, Any]]:
     says = (
         f"the trace cuts the rank lists of process groups {', '.join(names[:5])} and nothing else lists them: who is missing from their collectives is unknown"
     )
-    where = {"file": None, "rank": None, "offset": None}
-    return [{"code": "group_ranks_cut", "severity": str(Severity.WARNING), "message": says, "count": len(names), **where}]
+    return [finding("group_ranks_cut", Severity.WARNING, says, count=len(names))]
 
 
 def _data_directions(instances: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.job.topology import compact
+from tracekit.findings import finding
+from tracekit.group_ranks import compact
 from tracekit.trace import RankFacts
 from tracekit.vocabulary import Severity
 from tracekit.wording import duration
@@ -47,4 +48,4 @@ def bases(ranks: Mapping[tuple[int, int], RankFacts], clocks: pd.DataFrame) -> l
         f"the recordings of ranks {compact(far)} lie {duration(max(far.values()))} from rank {min(r for r, _ in extents)}'s, and no matched call links their "
         f"clocks: {why} were made at different times; no time of theirs can be compared"
     )
-    return [{"code": "time_bases_differ", "severity": str(Severity.WARNING), "message": text, "file": None, "rank": None, "offset": None, "count": len(far)}]
+    return [finding("time_bases_differ", Severity.WARNING, text, count=len(far))]

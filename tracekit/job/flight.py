@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from tracekit.columns import choose
+from tracekit.group_ranks import canonical
 from tracekit.job.flight_findings import findings_of
 from tracekit.job.flight_p2p import pair_dumps
-from tracekit.job.topology import canonical
 from tracekit.trace import RankFacts
 from tracekit.vocabulary import Collective
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.job.topology import compact
+from tracekit.findings import finding
+from tracekit.group_ranks import compact
 from tracekit.vocabulary import Severity
 
 #: Most groups that are spelled out for one sort of finding.
@@ -42,7 +43,9 @@ def _mismatches(faults: pd.DataFrame, mismatches: pd.DataFrame) -> list[dict[str
         alone = [who[0] for who in has.values() if len(who) == 1]
         seen = ", ".join(f"{value} on {_ranks(who)}" for value, who in list(has.items())[:4])
         says = f"ranks disagree on the {row['mismatch']} of collective {row['seq']} of group {_group(row)}: {seen}; {_count(row['collectives'])}"
-        out.append(_finding("flight_recorder_mismatch", Severity.WARNING, says, alone[0] if len(alone) == 1 and len(has) == 2 else None, row["collectives"]))
+        out.append(
+            finding("flight_recorder_mismatch", Severity.WARNING, says, rank=alone[0] if len(alone) == 1 and len(has) == 2 else None, count=row["collectives"])
+        )
     return [*out, *_more("flight_recorder_mismatch", Severity.WARNING, len(faults))]
 
 
@@ -73,7 +76,7 @@ def _late(faults: pd.DataFrame, timed: set[int]) -> list[dict[str, Any]]:
         if len(out) < _MOST:
             severity = Severity.INFO if passing else Severity.WARNING
             says = f"{says}; {_count(row['collectives'])}{_LATER if passing else ''}"
-            out.append(_finding(code, severity, says, who[0] if len(who) == 1 else None, row["collectives"]))
+            out.append(finding(code, severity, says, rank=who[0] if len(who) == 1 else None, count=row["collectives"]))
     return [*out, *_more(code, worst, len(faults))]
 
 
@@ -83,7 +86,7 @@ def _p2p(p2p: pd.DataFrame, timed: set[int]) -> list[dict[str, Any]]:
     out = []
     for row in wrong.head(_MOST).to_dict("records"):
         says = f"{row['size_mismatches']} sends from rank {row['src']} to rank {row['dst']} in group {_group(row)} have another size than their receives"
-        out.append(_finding("flight_recorder_mismatch", Severity.WARNING, says, None, int(row["size_mismatches"])))
+        out.append(finding("flight_recorder_mismatch", Severity.WARNING, says, count=int(row["size_mismatches"])))
     out += _more("flight_recorder_mismatch", Severity.WARNING, len(wrong))
     worst = Severity.INFO
     for row in loose.to_dict("records"):
@@ -93,7 +96,9 @@ def _p2p(p2p: pd.DataFrame, timed: set[int]) -> list[dict[str, Any]]:
         says = f"rank {row['src']} enqueued {row['sends']} sends to rank {row['dst']}, which enqueued {row['recvs']} receives, in group {_group(row)}"
         if len(out) < 2 * _MOST:
             severity = Severity.INFO if passing else Severity.WARNING
-            out.append(_finding("flight_recorder_p2p", severity, f"{says}: {lacks} of rank {who} are missing{_LATER if passing else ''}", int(who), 1))
+            out.append(
+                finding("flight_recorder_p2p", severity, f"{says}: {lacks} of rank {who} are missing{_LATER if passing else ''}", rank=int(who), count=1)
+            )
     return [*out, *_more("flight_recorder_p2p", worst, len(loose))]
 
 
@@ -105,10 +110,10 @@ def _dumps(ranks: pd.DataFrame) -> list[dict[str, Any]]:
         # a single dump is no set that lacks some
         severity = Severity.WARNING if ranks["dump"].sum() > 1 else Severity.INFO
         says = f"no Flight Recorder dump of {_ranks(absent)}: what they enqueued is unknown; add their dumps"
-        out.append(_finding("flight_recorder_no_dump", severity, says, absent[0] if len(absent) == 1 else None, len(absent)))
+        out.append(finding("flight_recorder_no_dump", severity, says, rank=absent[0] if len(absent) == 1 else None, count=len(absent)))
     if empty:
         says = f"the Flight Recorder dump of {_ranks(empty)} holds no entry"
-        out.append(_finding("flight_recorder_empty", Severity.INFO, says, empty[0] if len(empty) == 1 else None, len(empty)))
+        out.append(finding("flight_recorder_empty", Severity.INFO, says, rank=empty[0] if len(empty) == 1 else None, count=len(empty)))
     return out
 
 
@@ -136,8 +141,4 @@ def _more(code: str, severity: str, groups: int) -> list[dict[str, Any]]:
     if groups <= _MOST:
         return []
     says = f"the same in {groups - _MOST} more groups: see the table of the metric flight_recorder"
-    return [_finding(code, severity, says, None, groups - _MOST)]
-
-
-def _finding(code: str, severity: str, message: str, rank: int | None, count: int) -> dict[str, Any]:
-    return {"code": code, "severity": str(severity), "message": message, "file": None, "rank": rank, "offset": None, "count": count}
+    return [finding(code, severity, says, count=groups - _MOST)]

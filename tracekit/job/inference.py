@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.job.topology import canonical
+from tracekit.group_ranks import canonical
 from tracekit.vocabulary import P2P, Collective
 
 #: Ends of one collective on its ranks differ by single microseconds; ends of unrelated ones by chance far more.

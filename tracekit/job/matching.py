@@ -23,7 +23,9 @@ import numpy as np
 import pandas as pd
 
 from tracekit.columns import integers
-from tracekit.job.topology import axis_column, compact, ranks_in
+from tracekit.findings import finding
+from tracekit.group_ranks import compact, ranks_in
+from tracekit.job.topology import axis_column
 from tracekit.vocabulary import Collective, Severity
 
 #: Ends of one NCCL collective on its ranks differ by microseconds; a median beyond this means that clocks differ.
@@ -255,5 +257,4 @@ def _findings(unmatched: int, skewed: frozenset[int], renumbered: list[str]) -> 
     if skewed:
         text = f"collectives of ranks {compact(skewed)} do not end together: their clocks differ, so waits and transfers between them are unknown"
         out.append(("clocks_not_aligned", text, len(skewed)))
-    where = {"file": None, "rank": None, "offset": None}
-    return tuple({"code": code, "severity": str(Severity.WARNING), "message": text, "count": count, **where} for code, text, count in out)
+    return tuple(finding(code, Severity.WARNING, text, count=count) for code, text, count in out)

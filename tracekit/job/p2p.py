@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.findings import finding
 from tracekit.job.topology import axis_column
 from tracekit.vocabulary import Collective, Severity
 
@@ -133,4 +134,4 @@ def _unknown_finding(count: int) -> tuple[dict[str, Any], ...]:
     if not count:
         return ()
     text = f"{count} sends or receives name no peer and are left out of the pairing; NCCL metadata (torch 2.2 or later) or record_shapes=True tells it"
-    return ({"code": "p2p_peer_unknown", "severity": str(Severity.WARNING), "message": text, "file": None, "rank": None, "offset": None, "count": count},)
+    return (finding("p2p_peer_unknown", Severity.WARNING, text, count=count),)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tracekit.findings import finding
+from tracekit.group_ranks import canonical, compact, ranks_in
 from tracekit.trace import RankFacts
 from tracekit.vocabulary import Axis, Collective, Direction, Severity, group_axis
 
@@ -78,7 +79,7 @@ def topology(ranks: Mapping[tuple[int, int], RankFacts], calls: pd.DataFrame, p2
     guessed = sorted({axis for group, axis in inferred.items() if axis_of.get(group) == axis and group not in described and not stated})
     if guessed:
         text = f"mesh axes were inferred from what the groups are used for ({', '.join(guessed)}): neither run.json nor group descriptions name them"
-        findings.append(_finding("axes_inferred", Severity.INFO, text))
+        findings.append(finding("axes_inferred", Severity.INFO, text))
     return Topology(world, run, mesh, axis_of, frozenset(described), missing, tuple(findings))
 
 
@@ -131,37 +132,6 @@ def axis_column(frame: pd.DataFrame, axis_of: Mapping[str, str], described: froz
     return pd.Series(joined.where(joined.notna(), None).to_numpy(object), index=frame.index, dtype=object)
 
 
-def canonical(ranks: Iterable[int]) -> str:
-    """Ranks as the tables write them.
-
-    >>> canonical([2, 0, 1])
-    '0,1,2'
-    """
-    return ",".join(map(str, sorted(ranks)))
-
-
-def ranks_in(group_ranks: str) -> int:
-    """Number of ranks in such a list.
-
-    >>> ranks_in("0,1,2")
-    3
-    """
-    return group_ranks.count(",") + 1
-
-
-def compact(ranks: Iterable[int]) -> str:
-    """Ranks for people: runs of consecutive numbers are joined.
-
-    >>> compact([0, 1, 2, 5, 7, 8])
-    '0-2,5,7-8'
-    """
-    runs = []
-    for _, members in itertools.groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0]):
-        numbers = [rank for _, rank in members]
-        runs.append(str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")
-    return ",".join(runs)
-
-
 def _axes_by_description(metas: list[Any], calls: pd.DataFrame, p2p: pd.DataFrame) -> dict[str, str]:
     out: dict[str, str] = {}
     for meta in metas:
@@ -199,14 +169,10 @@ def _missing_finding(missing: tuple[int, ...], world: int | None, present: set[i
         return []
     if len(present) == 1:
         text = f"only rank {compact(present)} of {world} is here: what its collectives waited for and how fast they were needs the other ranks"
-        return [_finding("rank_missing", Severity.INFO, text, count=len(missing))]
+        return [finding("rank_missing", Severity.INFO, text, count=len(missing))]
     noun = "rank" if len(missing) == 1 else "ranks"
     text = f"{noun} {compact(missing)} of {world} missing: waits of their groups are lower bounds and transfers unknown; add their traces"
-    return [_finding("rank_missing", Severity.WARNING, text, count=len(missing))]
-
-
-def _finding(code: str, severity: str, message: str, count: int | None = None, rank: int | None = None) -> dict[str, Any]:
-    return {"code": code, "severity": str(severity), "message": message, "file": None, "rank": rank, "offset": None, "count": count}
+    return [finding("rank_missing", Severity.WARNING, text, count=len(missing))]
 
 
 def _number(value: Any) -> int | None:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from tracekit.columns import Mask, choose, integers, named, nullable
 from tracekit.executions import host_records
+from tracekit.group_ranks import canonical
 from tracekit.passes.link import metadata_source
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import P2P, Collective, Kind
@@ -68,7 +69,7 @@ def _from_groups(trace: RankTrace) -> RankTrace:
     size, desc = events["group_size"].copy(), events["group_desc"].to_numpy(object, copy=True)
     for group, facts in known.items():
         members = set(facts["ranks"])
-        label = ",".join(map(str, sorted(members)))
+        label = canonical(members)
         mine = stated & (name == group) & (size.isna() | size.eq(len(members))).to_numpy(bool)
         mine &= pd.isna(ranks) | (ranks == label)
         mine &= ~np.isin(cut.astype(str), [text for text in events["group_cut"].cat.categories if not _written(text) <= members])
@@ -77,7 +78,7 @@ def _from_groups(trace: RankTrace) -> RankTrace:
         desc[mine & pd.isna(desc)] = facts["desc"]
     if world:
         everyone = stated & pd.isna(ranks) & size.eq(world).fillna(False).to_numpy(bool)
-        ranks[everyone] = ",".join(map(str, range(world)))
+        ranks[everyone] = canonical(range(world))
     return trace.with_events(group_ranks=pd.Categorical(ranks), group_size=size, group_desc=pd.Categorical(desc))
 
 
@@ -111,7 +112,7 @@ def _peers(trace: RankTrace, runs: Mask) -> RankTrace:
     known = p2p & (peer < len(ranks))
     table = np.array([*ranks, -1], np.int64)
     out = np.where(known, table[np.minimum(np.maximum(peer, 0), len(ranks))], np.where(p2p, -1, peer))
-    label = ",".join(map(str, ranks)) if ranks else None
+    label = canonical(ranks) if ranks else None
     return trace.with_events(
         peer=nullable(out),
         group_ranks=pd.Categorical(choose(known, label, events["group_ranks"].to_numpy(object))),

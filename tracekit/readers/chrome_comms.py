@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tracekit.group_ranks import MOST_RANKS, canonical
 from tracekit.numbers import natural
 from tracekit.readers.chrome_records import Args, label
 from tracekit.vocabulary import Kind
 from tracekit.widths import element_bytes
 
-#: No job is wider; a damaged number must not become a list of so many ranks.
-MOST_RANKS = 1 << 20
 _FULL_RANKS = re.compile(r"^\[?[\d\s,]*\]?$")
 
 
@@ -56,7 +55,7 @@ def ranks_of(value: Any) -> str | None:
     found = re.findall(r"\d+", value)
     if any(len(n) > 9 for n in found):
         return None  # no rank
-    return ",".join(map(str, sorted({int(n) for n in found}))) or None
+    return canonical({int(n) for n in found}) or None
 
 
 def cut_ranks(value: Any) -> str | None:

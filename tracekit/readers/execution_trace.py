@@ -20,6 +20,7 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.errors import InputError
+from tracekit.group_ranks import MOST_RANKS, canonical
 from tracekit.numbers import natural, numbers
 from tracekit.readers.json_repair import depths
 from tracekit.readers.json_text import Damaged, decode, said
@@ -33,8 +34,6 @@ _GROUPS = "## process_group:init ##"
 _DEFAULT_GROUP = "default_pg"
 #: Collectives whose stated rank is the root, not the own one.
 _ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER})
-#: No job is wider; a damaged number must not become a list of so many ranks.
-_MOST_RANKS = 1 << 20
 _CHECK_EVERY = 100_000
 
 
@@ -87,10 +86,10 @@ class _Book:
         return self._pointers.get(group, f"0x{group & (1 << 64) - 1:x}"), None
 
     def text(self, ranks: Sequence[int]) -> str | None:
-        """Global ranks as the tables write them; the texts of all groups together stay below ``_MOST_RANKS`` ranks."""
+        """Global ranks as the tables write them; the texts of all groups together stay below ``MOST_RANKS`` ranks."""
         if ranks not in self._texts:
             self._held += len(ranks)
-            self._texts[ranks] = ",".join(map(str, ranks)) or None if self._held <= _MOST_RANKS else None
+            self._texts[ranks] = canonical(ranks) or None if self._held <= MOST_RANKS else None
         return self._texts[ranks]
 
 
@@ -256,11 +255,11 @@ def _book(nodes: list[_Node]) -> _Book:
         entries = [e for text in _side(node.inputs, node.input_types)[0] if isinstance(text, str) for e in _entries(text)]
         sizes = {str(e.get("pg_name")): natural(e.get("group_size")) for e in entries}
         world = next((natural(e.get("group_size")) for e in entries if e.get("pg_desc") == _DEFAULT_GROUP), sizes.get("0"))
-        everyone = tuple(range(world if world is not None and world < _MOST_RANKS else 0))
+        everyone = tuple(range(world if world is not None and world < MOST_RANKS else 0))
         for entry in entries:
             name, size = str(entry.get("pg_name")), natural(entry.get("group_size"))
             ranks = entry.get("ranks")
-            known = tuple(sorted(r for r in ranks if type(r) is int and 0 <= r < _MOST_RANKS)) if isinstance(ranks, list) else ()
+            known = tuple(sorted(r for r in ranks if type(r) is int and 0 <= r < MOST_RANKS)) if isinstance(ranks, list) else ()
             # an empty list stands for all ranks of the job
             if ranks == [] and size == world:
                 known = everyone
@@ -332,7 +331,7 @@ def _stated(node: _Node, book: _Book) -> tuple[dict[str, Any] | None, _Place | N
     known = book.groups.get(group_name or "", _Group(None, (), None, None))
     start, stride, size = (natural(attrs.get(k)) for k in ("global_rank_start", "global_rank_stride", "pg_size"))
     ranks: Sequence[int] = known.ranks
-    if not ranks and start is not None and stride and size and start + size * stride <= _MOST_RANKS:
+    if not ranks and start is not None and stride and size and start + size * stride <= MOST_RANKS:
         ranks = range(start, start + size * stride, stride)
     place = natural(rank)
     there = ranks[place] if place is not None and place < len(ranks) else None

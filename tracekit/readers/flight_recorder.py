@@ -21,6 +21,7 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.errors import InputError
+from tracekit.group_ranks import MOST_RANKS, canonical
 from tracekit.numbers import LATEST, below, integer, natural, numbers
 from tracekit.readers import pickles
 from tracekit.reading import Reading
@@ -31,8 +32,6 @@ from tracekit.widths import element_bytes
 SOURCE = "flight_recorder"
 #: The newest format that this was written against.
 NEWEST = (2, 10)
-#: No job is wider; a damaged number must not become a list of so many ranks.
-_MOST_RANKS = 1 << 20
 _MOST_DIMS = 64
 _STATES = frozenset({"scheduled", "started", "completed"})
 _PEER = re.compile(r"(?P<what>send|recv)\s+(?P<own>\d{1,7})\s*(?:->|<-)\s*(?P<peer>\d{1,7})$")
@@ -80,7 +79,7 @@ class _Group(NamedTuple):
 
     @property
     def members(self) -> str | None:
-        return ",".join(map(str, sorted(self.ranks))) or None
+        return canonical(self.ranks) or None
 
 
 def sniff(head: bytes) -> bool:
@@ -183,7 +182,7 @@ def _ranks(value: Any) -> tuple[int, ...]:
     """Ranks as a list or as text (``"[0, 1]"``), in their order; () where they are cut, doubled or none."""
     if isinstance(value, str):
         value = re.findall(r"\d+", value) if re.fullmatch(r"[\[(]?[\d\s,]*[\])]?", value) else ()
-    ranks = [below(natural(v), _MOST_RANKS) for v in value] if isinstance(value, (list, tuple)) and len(value) <= _MOST_RANKS else []
+    ranks = [below(natural(v), MOST_RANKS) for v in value] if isinstance(value, (list, tuple)) and len(value) <= MOST_RANKS else []
     return tuple(r for r in ranks if r is not None) if None not in ranks and len(set(ranks)) == len(ranks) else ()
 
 

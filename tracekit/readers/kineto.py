@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 
 from tracekit.errors import InputError
+from tracekit.group_ranks import MOST_RANKS
 from tracekit.numbers import LATEST, below, integer, natural
-from tracekit.readers.chrome_comms import MOST_RANKS, process_groups
+from tracekit.readers.chrome_comms import process_groups
 from tracekit.readers.chrome_events import Threads, events_of, samples_of, thread_key
 from tracekit.readers.chrome_file import opened
 from tracekit.readers.chrome_flows import with_arrows

@@ -99,15 +99,6 @@ def whole_bytes(kind: Collective | None, of_one_rank: int | None, ranks: int | N
     return below(of_one_rank * ranks, 1 << 63) if ranks else of_one_rank
 
 
-def rank_list(ranks: range | list[int]) -> str:
-    """Ranks as groups are written.
-
-    >>> rank_list(range(3))
-    '0,1,2'
-    """
-    return ",".join(map(str, ranks))
-
-
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.lower())
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tracekit.readers.nccl_names import rank_list
+from tracekit.group_ranks import MOST_RANKS, canonical
 from tracekit.trace import RankTrace
 
 #: More ranks than any job has: such a number is damage.
-_MOST_RANKS = 1 << 20
 
 
 class Member(NamedTuple):
@@ -52,7 +51,7 @@ class Ranks:
     def text(self, group: str | None) -> str | None:
         """Ranks of a communicator as a group is written, sorted; None where they are not all known."""
         known = self.members.get(group) if group is not None else None
-        return None if known is None else rank_list(sorted(known))
+        return None if known is None else canonical(known)
 
     def peer(self, group: str | None, number: int) -> int | None:
         """Global rank of a number within a communicator."""
@@ -117,7 +116,7 @@ def _world(members: Collection[Member], size: int) -> dict[int, int]:
     first, *others = groups.values() or [{}]
     agreed = all(other == first for other in others) and not (others and size == 0)
     distinct = len(set(first.values())) == len(first)
-    sound = size <= _MOST_RANKS and all(0 <= rank < (size or _MOST_RANKS) for rank in first.values())
+    sound = size <= MOST_RANKS and all(0 <= rank < (size or MOST_RANKS) for rank in first.values())
     return first if agreed and distinct and sound else {}
 
 

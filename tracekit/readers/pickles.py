@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from itertools import chain, compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from tracekit.errors import InputError
 from tracekit.reading import Deadline, Reading
@@ -39,6 +39,15 @@ _U8, _U16, _I32, _U32, _U64, _F64 = (struct.Struct(code).unpack_from for code in
 #: Opcodes of texts and bytes -> how their length is written, and in how many bytes.
 _TEXTS = {0x8C: (_U8, 1), 0x58: (_U32, 4), 0x8D: (_U64, 8), 0x43: (_U8, 1), 0x42: (_U32, 4), 0x8E: (_U64, 8)}
 _BYTES = frozenset({0x43, 0x42, 0x8E})
+#: BININT1, BININT2, BININT and BINFLOAT; BINGET and LONG_BINGET; BINPUT and LONG_BINPUT: how their argument is written, and in how many bytes.
+_NUMBERS = {0x4B: (_U8, 1), 0x4D: (_U16, 2), 0x4A: (_I32, 4), 0x47: (_F64, 8)}
+_GETS = {0x68: (_U8, 1), 0x6A: (_U32, 4)}
+_PUTS = {0x71: (_U8, 1), 0x72: (_U32, 4)}
+#: NONE, NEWTRUE and NEWFALSE; EMPTY_DICT and EMPTY_LIST.
+_CONSTANTS: dict[int, bool | None] = {0x4E: None, 0x88: True, 0x89: False}
+_EMPTY: dict[int, type[dict[Any, Any]] | type[list[Any]]] = {0x7D: dict, 0x5D: list}
+#: PROTO, and FRAME, which is only how the writer cut the stream: bytes to pass over.
+_SKIPPED = {0x80: 2, 0x95: 9}
 #: Opcodes that put values into a container: APPEND, APPENDS, SETITEM, SETITEMS, then EMPTY_TUPLE, TUPLE and TUPLE1 to TUPLE3.
 _APPEND, _APPENDS, _SETITEM, _SETITEMS, _TUPLE = 0x61, 0x65, 0x73, 0x75, 0x74
 _TUPLES = {0x29: 0, 0x85: 1, 0x86: 2, 0x87: 3}
@@ -180,18 +189,17 @@ def _run(data: bytes, stack: list[Any], marks: list[int], path: Path, reading: R
             while i < chunk:
                 code = data[i]
                 # the most frequent first: this chain is what a large memory snapshot waits for
-                if code == 0x6A:  # LONG_BINGET
-                    push(memo[_U32(data, i + 1)[0]])
-                    i += 5
-                elif code == 0x68:  # BINGET
-                    push(memo[data[i + 1]])
-                    i += 2
+                if code in _GETS:
+                    unpack, width = _GETS[code]
+                    push(memo[unpack(data, i + 1)[0]])
+                    i += 1 + width
                 elif code == 0x94:  # MEMOIZE
                     memo[len(memo)] = stack[-1]
                     i += 1
-                elif code == 0x4B:  # BININT1
-                    push(data[i + 1])
-                    i += 2
+                elif code in _NUMBERS:
+                    unpack, width = _NUMBERS[code]
+                    push(unpack(data, i + 1)[0])
+                    i += 1 + width
                 elif code == 0x28:  # MARK
                     marks.append(len(stack))
                     i += 1
@@ -200,64 +208,52 @@ def _run(data: bytes, stack: list[Any], marks: list[int], path: Path, reading: R
                     push(int.from_bytes(_bytes(data, i + 2, end), "little", signed=True))
                     i = end
                 elif code in _TEXTS:
-                    size, width = _TEXTS[code]
+                    unpack, width = _TEXTS[code]
                     start = i + 1 + width
-                    end = start + size(data, i + 1)[0]
+                    end = start + unpack(data, i + 1)[0]
                     part = _bytes(data, start, end)
                     push(part if code in _BYTES else part.decode("utf-8", "replace"))
                     made, i = made + 1, end
-                elif code == 0x4A:  # BININT
-                    push(_I32(data, i + 1)[0])
-                    i += 5
-                elif code == 0x4D:  # BININT2
-                    push(_U16(data, i + 1)[0])
-                    i += 3
-                elif code == 0x71:  # BINPUT
-                    memo[data[i + 1]] = stack[-1]
-                    i += 2
-                elif code == 0x72:  # LONG_BINPUT
-                    memo[_U32(data, i + 1)[0]] = stack[-1]
-                    i += 5
-                elif code == 0x7D:  # EMPTY_DICT
-                    push({})
-                    made, i = made + 1, i + 1
-                elif code == 0x5D:  # EMPTY_LIST
-                    push([])
-                    made, i = made + 1, i + 1
                 elif code in _FILLS:
                     _fill(code, stack, marks)
                     made, i = made + 1, i + 1
-                elif code == 0x4E:  # NONE
-                    push(None)
+                elif code in _EMPTY:
+                    push(_EMPTY[code]())
+                    made, i = made + 1, i + 1
+                elif code in _PUTS:
+                    unpack, width = _PUTS[code]
+                    memo[unpack(data, i + 1)[0]] = stack[-1]
+                    i += 1 + width
+                elif code in _CONSTANTS:
+                    push(_CONSTANTS[code])
                     i += 1
-                elif code == 0x88:  # NEWTRUE
-                    push(True)
-                    i += 1
-                elif code == 0x89:  # NEWFALSE
-                    push(False)
-                    i += 1
-                elif code == 0x47:  # BINFLOAT
-                    push(_F64(data, i + 1)[0])
-                    i += 9
-                elif code == 0x80:  # PROTO
-                    i += 2
-                elif code == 0x95:  # FRAME: only how the writer cut the stream
-                    i += 9
+                elif code in _SKIPPED:
+                    i += _SKIPPED[code]
                 elif code == 0x2E:  # STOP
                     return i + 1
-                elif code in _NAMES:
-                    says = f"this pickle asks for {_NAMES[code]} at byte {i}, which is more than plain data: refused, and nothing in it was run"
-                    raise InputError(f"{says}; give a dump that torch itself wrote", path, i)
                 else:
-                    raise _Damaged(f"damaged pickle: byte {i} ({code:#04x}) is no opcode", i)
-    except struct.error:
-        pass  # a number or text that reaches past the end
+                    _refuse(code, i, path)
+    except struct.error as error:  # a number or text that reaches past the end
+        raise _cut(data, i) from error
     except KeyError as error:
         raise _Damaged(f"damaged pickle: {_name(data, i)} at byte {i} refers to value {error}, which was not written", i) from error
     except (IndexError, TypeError, ValueError) as error:
         if i + 1 < len(data):
             raise _Damaged(f"damaged pickle: {_name(data, i)} at byte {i} does not fit the values before it", i) from error
-    raise _Damaged(f"cut pickle: it ends at byte {len(data)} without its last opcode, the one before begins at byte {i}", min(i, len(data)))
+        raise _cut(data, i) from error
+
+
+def _refuse(code: int, i: int, path: Path) -> NoReturn:
+    """An opcode that is none of those that write plain data."""
+    if code not in _NAMES:
+        raise _Damaged(f"damaged pickle: byte {i} ({code:#04x}) is no opcode", i)
+    says = f"this pickle asks for {_NAMES[code]} at byte {i}, which is more than plain data: refused, and nothing in it was run"
+    raise InputError(f"{says}; give a dump that torch itself wrote", path, i)
+
+
+def _cut(data: bytes, i: int) -> _Damaged:
+    """The file ends inside the opcode at a byte, or before its last one."""
+    return _Damaged(f"cut pickle: it ends at byte {len(data)} without its last opcode, the one before begins at byte {i}", min(i, len(data)))
 
 
 def _bytes(data: bytes, start: int, end: int) -> bytes:
