@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tracekit.cli.reading import Capture, MaxBytes, MaxEvents, MaxMembers, MaxMemory, MaxRatio, MaxSeconds, Salvage, Workers, asked
+from tracekit.cli.reading import Capture, Workers, reads
 from tracekit.cli.screen import meter, show, writable, write
-from tracekit.reading import DEFAULT
+from tracekit.reading import DEFAULT, Reading
 
 
+@reads
 def analyze(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH", help="Run directory, trace files, or folders that hold them; all of one job.", show_default=False)
@@ -21,15 +23,9 @@ def analyze(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one self-contained HTML file.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")] = None,
     capture: Capture = None,
-    salvage: Salvage = False,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="A refused file becomes a finding, and the others are read.")] = False,
     workers: Workers = None,
-    max_bytes: MaxBytes = DEFAULT.max_bytes,
-    max_ratio: MaxRatio = DEFAULT.max_ratio,
-    max_events: MaxEvents = DEFAULT.max_events,
-    max_members: MaxMembers = DEFAULT.max_members,
-    max_seconds: MaxSeconds = None,
-    max_memory: MaxMemory = None,
+    reading: Reading = DEFAULT,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Tell where the time and the memory of one job went.
@@ -52,9 +48,8 @@ def analyze(
     for path in (html, markdown):
         if path is not None:
             writable(path)
-    reading = asked(salvage, keep_going, max_bytes, max_ratio, max_events, max_members, max_seconds, max_memory)
     with meter() as progress:
-        analysis = measure(list(paths), workers=workers, progress=progress, reading=reading, capture=capture)
+        analysis = measure(list(paths), workers=workers, progress=progress, reading=replace(reading, keep_going=keep_going), capture=capture)
     if html is not None:
         write(html, render("html", analysis))
     if markdown is not None:

@@ -1,33 +1,44 @@
-"""Which flags decide how files are read? The same for every command that reads traces."""
+"""Which flags decide how files are read? The same for every command that reads traces, added to it by ``reads``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
 from tracekit.reading import DEFAULT, Reading
 
 Capture = Annotated[int | None, typer.Option(min=0, metavar="N", help="Use only the captures (profiler cycles) of this number.", show_default="all")]
-Salvage = Annotated[bool, typer.Option("--salvage", help="Recover the whole records of a damaged file; the result is marked partial.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes that read ranks side by side.", show_default="by the input's size")]
-MaxBytes = Annotated[int, typer.Option(min=1, help="Most bytes a file may unpack to.")]
-MaxRatio = Annotated[int, typer.Option(min=1, help="Most bytes it may unpack to per packed byte (past 64 MiB).")]
-MaxEvents = Annotated[int, typer.Option(min=1, help="Most records of one file.")]
-MaxMembers = Annotated[int, typer.Option(min=1, help="Most files in an archive.")]
-MaxSeconds = Annotated[float | None, typer.Option(min=0.1, help="Longest time for one file; each is then read in a process of its own.", show_default="any")]
-MaxMemory = Annotated[int | None, typer.Option(min=1, help="Most bytes of memory for one file; each is then read in a process of its own.", show_default="any")]
+_OWN_PROCESS = "each is then read in a process of its own."
 
 
 def asked(
-    salvage: bool = False,
-    keep_going: bool = False,
-    max_bytes: int = DEFAULT.max_bytes,
-    max_ratio: int = DEFAULT.max_ratio,
-    max_events: int = DEFAULT.max_events,
-    max_members: int = DEFAULT.max_members,
-    max_seconds: float | None = None,
-    max_memory: int | None = None,
+    salvage: Annotated[bool, typer.Option("--salvage", help="Recover the whole records of a damaged file; the result is marked partial.")] = False,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes a file may unpack to.")] = DEFAULT.max_bytes,
+    max_ratio: Annotated[int, typer.Option(min=1, help="Most bytes it may unpack to per packed byte (past 64 MiB).")] = DEFAULT.max_ratio,
+    max_events: Annotated[int, typer.Option(min=1, help="Most records of one file.")] = DEFAULT.max_events,
+    max_members: Annotated[int, typer.Option(min=1, help="Most files in an archive.")] = DEFAULT.max_members,
+    max_seconds: Annotated[float | None, typer.Option(min=0.1, help=f"Longest time for one file; {_OWN_PROCESS}", show_default="any")] = None,
+    max_memory: Annotated[int | None, typer.Option(min=1, help=f"Most bytes of memory for one file; {_OWN_PROCESS}", show_default="any")] = None,
 ) -> Reading:
     """The Reading that the flags ask for."""
-    return Reading(max_bytes, max_ratio, max_events, max_members, max_seconds, max_memory, salvage, keep_going)
+    return Reading(max_bytes, max_ratio, max_events, max_members, max_seconds, max_memory, salvage)
+
+
+def reads(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with the flags of ``asked`` in place of its parameter ``reading``."""
+    flags = inspect.signature(asked, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def with_flags(**given: Any) -> Any:
+        return command(**{name: value for name, value in given.items() if name not in flags}, reading=asked(**{name: given[name] for name in flags}))
+
+    parameters = [*(p for p in own.parameters.values() if p.name not in ("reading", "debug")), *flags.values(), own.parameters["debug"]]
+    with_flags.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_flags
