@@ -44,7 +44,10 @@ def _shares(document: Document) -> tuple[Card, ...]:
         return ()
     rows = of_steps(table(document, "breakdown", "devices"), steady_steps(document))
     span = span_word(document)
-    means = {k: mean(r.get(k) for r in rows) for k in ("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns")}
+    means = {k: mean(r.get(k) for r in rows) for k in ("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "graph_ns")}
+    if means["compute_ns"] is None and means["graph_ns"]:
+        whole = fmt.duration(means["graph_ns"])
+        return (Card("Whole CUDA graphs", _ratio(means["graph_ns"], means["span_ns"]), f"of the {span}; {whole} per rank, not divided"),)
     silent = means["comm_ns"] == 0
     made = (
         Card("Compute", _ratio(means["compute_ns"], means["span_ns"]), f"of the {span}; {fmt.duration(means['compute_ns'])} per rank"),

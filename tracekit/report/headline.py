@@ -38,9 +38,10 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
         parts = _coarse(document)
         whole = total(p["duration_ns"] for p in parts)
     if not parts or not whole:
-        if not (document.get("run") or {}).get("device") and (said := untimed(document)) is not None:
+        said = untimed(document)
+        if said is not None and not (document.get("run") or {}).get("device"):
             return said
-        return f"Where the time of a step went is unknown: {_reason(document)}.", ""
+        return f"Where the time of a step went is unknown: {_reason(document)}.", said[0] if said else ""
     graphs = total(p["duration_ns"] for p in parts if p["part"] == "graph") or 0
     work = (total(p["duration_ns"] for p in parts if p["part"] in fmt.WORK) or 0) - graphs
     takes = (

@@ -14,6 +14,7 @@ from tracekit.report.sections.other import other
 from tracekit.report.sections.pipeline import pipeline
 from tracekit.report.sections.recompute import recompute
 from tracekit.report.sections.step_time import step_time
+from tracekit.report.sections.straggler import straggler
 
 #: Metric -> the section that words it, in reading order; a metric that is not here gets the plain section of ``other``.
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], Section]] = {
@@ -24,6 +25,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], Section]] = {
     "pipeline": pipeline,
     "memory": memory,
     "recompute": recompute,
+    "straggler": straggler,
 }
 
 __all__ = ["SECTIONS", "other"]
