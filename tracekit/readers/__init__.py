@@ -86,7 +86,7 @@ def read(path: Path, reading: Reading = DEFAULT, label: Path | None = None) -> t
     named = tuple(replace(t, meta=replace(t.meta, files=(str(label),), formats=(reader.name,), packings=(packing or "plain",))) for t in traces)
     if damage is None:
         return named
-    says = f"{damage} Only what could be unpacked was read: every figure is of a part of the recording"
+    says = f"{damage}; only what could be unpacked was read: every figure is of a part of the recording"
     return tuple(t.with_finding("unpacked_in_part", "warning", says, file=str(label)) for t in named)
 
 

@@ -146,5 +146,5 @@ def _zstd(path: Path, size: int) -> Iterator[bytes]:
 
 def _damage(error: BaseException, path: Path, packing: str | None) -> str:
     if isinstance(error, EOFError):
-        return f"the {packing} stream ends early (the file has {path.stat().st_size} bytes); was the job killed or the copy cut?"
+        return f"the {packing} stream ends early (the file has {path.stat().st_size} bytes), as when the job was killed or the copy was cut"
     return f"the {packing} stream is damaged ({error})"
