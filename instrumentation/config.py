@@ -75,6 +75,7 @@ class RunConfig:
         emulate_compute_ns: forward time of one rank's layers for one microbatch, slept instead of computed; None: off.
         wait, warmup, active: the profiler window, in steps.
         record: run under the recorder; off for pure training.
+        layer_ranges: record ranges that name layers; off to see what a trace tells without them.
         save_parameters: write the whole, gathered parameters to ``parameters.pt`` at the end.
         out: the run directory.
         command: the command that asked for the run, for run.json.
@@ -112,6 +113,7 @@ class RunConfig:
     warmup: int = 1
     active: int = 3
     record: bool = True
+    layer_ranges: bool = True
     save_parameters: bool = False
     command: str | None = None
     fail_at: tuple[int, int] | None = None

@@ -77,6 +77,7 @@ def _recorder(config: RunConfig, parts: Parts, optimizer: torch.optim.Optimizer)
         schedule=parts.schedule,
         config=run_fields(config, parameters=whole_parameters(config)),
         window=Window(config.wait, config.warmup, config.active, 1),
+        layer_ranges=config.layer_ranges,
     )
 
 

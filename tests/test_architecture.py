@@ -64,7 +64,7 @@ def test_the_public_surface_is_what_it_says() -> None:
     assert sorted(tracekit.__all__) == tracekit.__all__
     for name in tracekit.__all__:
         assert getattr(tracekit, name) is not None
-    assert inspect.signature(tracekit.analyze).parameters.keys() == {"paths", "workers", "progress", "reading", "capture"}
+    assert inspect.signature(tracekit.analyze).parameters.keys() == {"paths", "workers", "progress", "reading", "capture", "link_gbps"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pandas as pd
 from tracekit.ingest import Progress, ingest
 from tracekit.job.assemble import build
 from tracekit.job.base import Job
+from tracekit.link_speed import link_speeds
 from tracekit.metrics import METRICS, Metric, Result
 from tracekit.reading import DEFAULT, Reading
 from tracekit.schema import REPORT_SCHEMA
@@ -29,6 +30,7 @@ def analyze(
     progress: Progress | None = None,
     reading: Reading = DEFAULT,
     capture: int | None = None,
+    link_gbps: float | str | Mapping[str, float] | None = None,
 ) -> Analysis:
     """Analyse the traces of one job.
 
@@ -38,21 +40,24 @@ def analyze(
         progress: called as ``progress(done, total, what)`` after each rank.
         reading: caps against hostile files, and whether to salvage damaged ones.
         capture: use only the captures (profiler cycles) of this number; None: all.
+        link_gbps: speed of the links, GB/s (1e9) of bus bandwidth per GPU: one number, or one per mesh axis (``{"tp": 450.0, "dp": 50.0}``).
 
     Returns:
         The analysis; metrics are computed when they are first asked for.
 
     Raises:
         InputError: a path is missing, no trace, or damaged.
+        UsageError: the paths are of several jobs, or a link speed is none.
 
     Example:
         >>> report = analyze("runs/tp").to_dict()  # doctest: +SKIP
         >>> report["metrics"]["collectives"]["summary"]  # doctest: +SKIP
     """
+    speeds = link_speeds(link_gbps)
     listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
     ingested = ingest(listed, workers=workers, progress=progress, reading=reading, capture=capture)
     job = build(ingested.ranks)
-    return Analysis(replace(job, findings=(*ingested.findings, *job.findings)))
+    return Analysis(replace(job, findings=(*ingested.findings, *job.findings), link_gbps=speeds))
 
 
 @dataclass(frozen=True)

@@ -295,6 +295,16 @@ RECOMPUTE: Table = {
     "decidable": Column("bool", "false where the trace cannot tell (compiled, no sequence numbers)"),
 }
 
+#: Which layers a rank counted for itself, and where it stands: what their numbers are in the whole model follows from all ranks.
+LAYER_PLACES: Table = {
+    "layer": Column("object", "path of the layer by the rank's own count (no sublayer), e.g. layers.0"),
+    "number": Column("int64", "its number by the rank's own count"),
+    "stage": Column("Int64", "pipeline stage that it runs in; null where no action is known"),
+    "place": Column("Int64", "the rank's place in its pipeline; null where no group tells"),
+    "pipeline_size": Column("Int64", "ranks of the pipeline; null where no group tells"),
+    "exchanges": Column("bool", "the rank sends or receives along a pipeline"),
+}
+
 #: The compute of a step divided so that every ns counts once.
 COMPUTE_PARTS: Table = {
     "device": Column("int64", "device index (0 on CPU)"),
@@ -330,6 +340,7 @@ FACTS: dict[str, Table] = {
     "progress": PROGRESS,
     "actions": ACTIONS,
     "gap_collectives": GAP_COLLECTIVES,
+    "layer_places": LAYER_PLACES,
     "memory_peaks": MEMORY_PEAKS,
     "memory_layers": MEMORY_LAYERS,
     "memory_curve": MEMORY_CURVE,

@@ -110,6 +110,15 @@ OPTIMIZER_SPAN = re.compile(r"^Optimizer\.step#")
 LAYER_INDEX = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(?P<index>\d{1,9})(?:\.|$)")
 
 
+#: What people add to a module's name to say when it runs.
+_WHEN = re.compile(r"[ ._:/-](?P<when>fwd|forward|bwd|backward|recompute)$")
+#: A module path that holds the number of a layer and nothing but names: ``model.layers.3.mlp``.
+_PATH = re.compile(r"^\w+(?:\.\w+)*$")
+#: A layer by its number alone: ``layer_3``, ``TransformerBlock 3``, ``DecoderLayer_3``.
+_NUMBERED = re.compile(r"^(?:[A-Za-z]*_)?(?:[A-Za-z]*(?:Layer|Block)|layer|block)[ _.-]?(?P<index>\d{1,9})$")
+_DIRECTIONS = {"fwd": Direction.FORWARD, "bwd": Direction.BACKWARD}
+
+
 class ModuleSpan(NamedTuple):
     """A module's range: path, and forward, backward or recompute."""
 
@@ -142,6 +151,23 @@ def parse_module_span(name: str) -> ModuleSpan | None:
     """
     m = MODULE_SPAN.match(name)
     return ModuleSpan(m["layer"], Direction(m["direction"])) if m else None
+
+
+def parse_layer_span(name: str) -> tuple[str, Direction | None] | None:
+    """Layer and direction of a range that somebody named after a layer, or None; the direction is None where the name does not tell.
+
+    >>> parse_layer_span("model.layers.3.mlp"), parse_layer_span("TransformerBlock_3 fwd")
+    (('model.layers.3.mlp', None), ('layers.3', <Direction.FORWARD: 'forward'>))
+    >>> parse_layer_span("layers.0.weight copy"), parse_layer_span("aten::mm")
+    (None, None)
+    """
+    when = _WHEN.search(name)
+    base = name[: when.start()] if when else name
+    numbered = _NUMBERED.match(base)
+    if numbered is None and not (_PATH.match(base) and LAYER_INDEX.search(base)):
+        return None
+    direction = _DIRECTIONS.get(when["when"]) or Direction(when["when"]) if when else None
+    return (f"layers.{int(numbered['index'])}" if numbered else base), direction
 
 
 def step_span(step: int) -> str:
@@ -210,6 +236,53 @@ def layer_index(layer: str | None) -> int | None:
     """
     m = LAYER_INDEX.search(layer) if layer else None
     return int(m["index"]) if m else None
+
+
+#: Sublayers by a part of a module path, first match wins. Names of the attributes in torchtitan, Megatron-LM (core), Hugging
+#: Face transformers (Llama, Mixtral, DeepSeek, GPT-2, NeoX, OPT, T5, BERT) and nanoGPT.
+_SUBLAYERS = (
+    ("norm", re.compile(r"norm|^ln(?:_?\w{1,3})?$")),
+    ("head", re.compile(r"^(?:(?:lm_)?head|output_layer|embed_out|unembed\w*|classifier|to_logits)$")),
+    ("embedding", re.compile(r"^(?!rotary)\w*embed|^w[tp]e$")),
+    (
+        "mlp",
+        re.compile(
+            r"mlp|feed_?forward|ffn|expert|moe|^ff\d*$|^router$|^gate(?:_up)?(?:_proj)?$|^(?:up|down)_proj$|^c_fc$|^(?:linear_)?fc(?:\d|_in|_out)$"
+            r"|^intermediate$|^w[123]$|^dense_(?:h_to_4h|4h_to_h)$|^densereludense$"
+        ),
+    ),
+    (
+        "attention",
+        re.compile(
+            r"attn|attention|^w?(?:q|k|v|o|kv|qkv)(?:_[ab])?(?:_proj|_linear)?(?:_with_mqa)?$|^w?qkv|^query_key_value$|^(?:query|key|value)$|^out_proj$"
+            r"|^linear_(?:qkv|proj|q|kv)$"
+        ),
+    ),
+)
+#: What these mean depends on where they stand: the head beside the layers, the end of the MLP (BERT) inside one.
+_BY_PLACE = {"output": ("head", "mlp"), "shared": ("embedding", None)}
+
+
+def sublayer(path: str | None) -> str | None:
+    """Which part of a model a module path is of: attention, mlp, norm, embedding, head, or None where its names do not tell.
+
+    The outermost name decides: a norm inside attention is part of the attention. A layer as a whole is no sublayer.
+
+    >>> sublayer("layers.3.attention.wo"), sublayer("model.layers.0.post_attention_layernorm"), sublayer("layers.3")
+    ('attention', 'norm', None)
+    >>> sublayer("transformer.wte"), sublayer("lm_head"), sublayer("model.layers.1.block_sparse_moe.gate")
+    ('embedding', 'head', 'mlp')
+    """
+    if not path:
+        return None
+    inside = LAYER_INDEX.search(path)
+    for name in path[inside.end() if inside else 0 :].lower().split("."):
+        if name in _BY_PLACE:
+            return _BY_PLACE[name][inside is not None]
+        found = next((part for part, names in _SUBLAYERS if names.search(name)), None)
+        if found:
+            return found
+    return None
 
 
 def group_axis(description: str | None) -> str | None:

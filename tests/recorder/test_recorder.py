@@ -17,6 +17,7 @@ from tracekit import analyze
 from tracekit.recorder import Recorder, Window, environment
 from tracekit.recorder.layers import LayerRanges
 from tracekit.recorder.variables import missing
+from tracekit.vocabulary import parse_module_span
 
 
 def train(recorder_arguments: dict, steps: int, at_step=lambda i: None) -> Decoder:
@@ -106,6 +107,16 @@ def test_stacks_and_module_frames_on_request(tmp_path):
     train({"directory": tmp_path, "window": (0, 1, 1, 1), "with_stack": True}, steps=2)
     names = {s.name for s in slices(tmp_path / "rank00000/capture000/trace.json.gz") if s.category == "python_function"}
     assert {"nn.Module: Decoder_0", "nn.Module: Block_0"} <= names
+
+
+@pytest.mark.parametrize("layer_ranges", [True, False])
+def test_layers_have_ranges_unless_they_are_not_wanted(tmp_path, layer_ranges):
+    train({"directory": tmp_path, "window": (0, 1, 1, 1), "layer_ranges": layer_ranges}, steps=2)
+    trace = tmp_path / "rank00000/capture000/trace.json.gz"
+    assert ("layers.0.mlp.forward" in {s.name for s in slices(trace)}) is layer_ranges
+    assert any(parse_module_span(s.name) for s in slices(trace)) is layer_ranges
+    assert steps_in(trace) == ["ProfilerStep#1"]
+    assert json.loads((tmp_path / "run.json").read_text())["layer_ranges"] is layer_ranges
 
 
 def test_spans_have_one_line_per_step_without_gaps(tmp_path):

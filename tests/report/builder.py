@@ -16,6 +16,7 @@ TITLES = {
     "step_time": "Step time",
     "breakdown": "Time breakdown",
     "collectives": "Collectives",
+    "straggler": "Stragglers",
     "pipeline": "Pipeline",
     "memory": "Memory",
     "recompute": "Recompute",
@@ -88,13 +89,24 @@ def by_layer(layers: int, parts: tuple[str, ...], kind: str) -> pd.DataFrame:
     rows = [
         {
             "step": None, "layer": f"layers.{n}.{part}", "layer_index": n, "direction": direction, "kind": kind, "count": 2, "nbytes": 2 * MIB,
-            "transfer_ns": 4 * MS, "wait_ns": (3 + n) * MS, "exposed_ns": (7 + n) * MS,
+            "transfer_ns": 4 * MS, "wait_ns": (3 + n) * MS, "duration_ns": (11 + n) * MS, "exposed_ns": (7 + n) * MS,
         }
         for n in range(layers)
         for part in parts
         for direction in ("forward", "backward")
     ]  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def arrivals(ranks: int, number: int = 4, late: int = 1) -> tuple[Result, dict[str, pd.DataFrame]]:
+    """Collectives of one tp group to which one rank comes 2 ms after the others: the straggler's Result, and tables of the collectives'."""
+    of = ",".join(map(str, range(ranks)))
+    calls = [{"instance": f"tp#{i}", "capture": 0, "step": 1 + i % 2, "kind": "all_reduce"} for i in range(number)]
+    measured = {"axis": "tp", "nbytes": MIB, "busbw_gbps": 0.5, "wait_resolution_ns": 1000, "layer_source": "range"}
+    starts = [{"instance": f"tp#{i}", "rank": r, "start_ns": 10 * i * MS + (2 * MS if r == late else r % 7)} for i in range(number) for r in range(ranks)]
+    told = pd.DataFrame([{**c, "group_ranks": of, "last_rank": late, "caused_wait_ns": 2 * MS * (ranks - 1)} for c in calls])
+    tables = {"instances": pd.DataFrame([{**c, **measured} for c in calls]), "by_rank": pd.DataFrame(starts)}
+    return Result(summary={"rank": late, "cause": "slow_compute"}, tables={"instances": told, "ranks": pd.DataFrame()}), tables
 
 
 def curve(ranks: int, base: int, peak: int) -> pd.DataFrame:
@@ -145,6 +157,7 @@ def tp(layer: str = "attention", ranks: int = 2) -> FakeAnalysis:
     of = by_layer(4, (layer, "mlp"), "all_reduce")
     cost = {"transfer_ns": 64 * MS, "wait_ns": 72 * MS, "exposed_ns": 90 * MS, "busbw_gbps": 0.52}
     kinds = pd.DataFrame([{"kind": "all_reduce", "axis": "tp", "count": 32, "nbytes": 32 * MIB, **cost}])
+    stragglers, calls = arrivals(ranks)
     counts = {"instances": 32, "tp_all_reduce_forward_per_layer_microbatch": 2, "tp_all_reduce_backward_per_layer_microbatch": 2}
     parts = [("forward", None, 80 * MS), ("backward", None, 160 * MS), ("comm_wait", "tp", 60 * MS), ("comm_transfer", "tp", 80 * MS), ("idle", None, 20 * MS)]
     return FakeAnalysis(
@@ -152,7 +165,8 @@ def tp(layer: str = "attention", ranks: int = 2) -> FakeAnalysis:
             "step_time": steps(ranks, {0: 900 * MS, 1: 400 * MS, 2: 400 * MS}, warmup=0),
             "budget": budget({r: [*parts[:-1], ("idle", None, 20 * MS + r * MS)] for r in range(ranks)}, numbers),
             "breakdown": breakdown(ranks, numbers, 400 * MS, 240 * MS, 150 * MS, 140 * MS),
-            "collectives": Result(summary=counts, tables={"by_layer": of, "by_kind": kinds}, notes=("All ranks were matched.",)),
+            "collectives": Result(summary=counts, tables={"by_layer": of, "by_kind": kinds, **calls}, notes=("All ranks were matched.",)),
+            "straggler": stragglers,
             "pipeline": unavailable("no pipeline: no action and no pp axis in these traces"),
             "memory": memory(ranks),
             "recompute": recompute(ranks),

@@ -7,7 +7,7 @@ import json
 import pandas as pd
 import pytest
 
-from tests.report.builder import MS, budget, by_layer, pipeline, tp
+from tests.report.builder import MS, budget, pipeline, tp
 from tracekit.figures import FIGURES, activations, curve, layer_cost, peak_parts, schedule, step_budget, time_breakdown
 from tracekit.figures.embed import to_json
 from tracekit.figures.pipeline import gaps
@@ -46,22 +46,6 @@ def test_the_bars_of_the_breakdown_add_up_to_the_span():
 def test_the_categories_of_the_peak_add_up_to_it():
     fig = peak_parts(tp().result("memory"))
     assert stacked(fig, "rank 0") == pytest.approx(98)
-
-
-def test_wait_and_transfer_of_a_layer_are_stacked_by_direction():
-    fig = layer_cost(tp().result("collectives"))
-    wait, transfer = fig.data
-    directions, layers = wait.x
-    assert list(zip(directions, layers, strict=True))[:2] == [("forward", "layers.0"), ("forward", "layers.1")]
-    assert list(wait.y[:2]) == [6, 8] and list(transfer.y[:2]) == [8, 8]  # attention and mlp together
-
-
-def test_an_unknown_wait_is_said_and_drawn_as_no_bar():
-    table = by_layer(1, ("mlp",), "all_reduce").astype({"wait_ns": "Int64"})
-    table["wait_ns"] = pd.NA
-    fig = layer_cost(Result(tables={"by_layer": table}))
-    assert all(y != y for y in fig.data[0].y)
-    assert "unknown for 2 bars" in fig.layout.annotations[0].text
 
 
 def test_actions_and_bubble_tile_the_window_of_every_rank():

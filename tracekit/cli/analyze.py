@@ -22,6 +22,15 @@ def analyze(
     json: Annotated[bool, typer.Option("--json", help="Write the report document (tracekit.report/1) to stdout, and nothing else.")] = False,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one self-contained HTML file.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")] = None,
+    link_gbps: Annotated[
+        str | None,
+        typer.Option(
+            "--link-gbps",
+            metavar="SPEED",
+            help="Bus bandwidth of a GPU's links in GB/s (1e9), drawn as the ceiling of measured bandwidths: 450, or by mesh axis tp=450,dp=50.",
+            show_default="unknown",
+        ),
+    ] = None,
     capture: Capture = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="A refused file becomes a finding, and the others are read.")] = False,
     workers: Workers = None,
@@ -40,16 +49,19 @@ def analyze(
       tracekit analyze rank0.json.gz rank1.json.gz --html report.html
       tracekit analyze job.tar.gz --json > report.json
       tracekit analyze rank0.json --salvage
+      tracekit analyze runs/3d --html report.html --link-gbps tp=450,dp=50
     """
     from tracekit.analysis import analyze as measure
+    from tracekit.link_speed import link_speeds
     from tracekit.report import render
     from tracekit.report.story import story
 
+    speeds = link_speeds(link_gbps)
     for path in (html, markdown):
         if path is not None:
             writable(path)
     with meter() as progress:
-        analysis = measure(list(paths), workers=workers, progress=progress, reading=replace(reading, keep_going=keep_going), capture=capture)
+        analysis = measure(list(paths), workers=workers, progress=progress, reading=replace(reading, keep_going=keep_going), capture=capture, link_gbps=speeds)
     if html is not None:
         write(html, render("html", analysis))
     if markdown is not None:

@@ -17,7 +17,7 @@ from tracekit.errors import UsageError
 
 _DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)$")
 #: Parameters of the command that are no fields of RunConfig, or not as they are written.
-_NOT_SETTINGS = frozenset({"recipe", "ranks", "out", "emulate_compute", "json", "debug"})
+_NOT_SETTINGS = frozenset({"recipe", "ranks", "out", "emulate_compute", "no_layer_ranges", "json", "debug"})
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
@@ -61,6 +61,9 @@ def run(
     wait: Annotated[int | None, typer.Option(help="Steps before the profiler starts.", show_default="1")] = None,
     warmup: Annotated[int | None, typer.Option(help="Steps that the profiler runs and forgets.", show_default="1")] = None,
     active: Annotated[int | None, typer.Option(help="Steps recorded.", show_default="3")] = None,
+    no_layer_ranges: Annotated[
+        bool, typer.Option("--no-layer-ranges", help="Record no ranges that name layers: what is then said of them is inferred.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Write the result document (tracekit.result/1) to stdout, and nothing else.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -92,7 +95,7 @@ def run(
     settings = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
     if emulate_compute is not None:
         settings["emulate_compute_ns"] = duration_ns(emulate_compute)
-    config = configure(recipe, ranks, out=str(out), command=shlex.join(["tracekit", *sys.argv[1:]]), **settings)
+    config = configure(recipe, ranks, out=str(out), command=shlex.join(["tracekit", *sys.argv[1:]]), layer_ranges=not no_layer_ranges, **settings)
     if importlib.util.find_spec("torch") is None:
         raise UsageError("training needs torch: pip install 'tracekit-train[recorder]'")
     from instrumentation.launch import launch

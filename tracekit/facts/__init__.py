@@ -13,6 +13,7 @@ from tracekit.facts.calls import calls
 from tracekit.facts.extent import extent
 from tracekit.facts.findings import findings
 from tracekit.facts.host_waits import host_waits
+from tracekit.facts.layer_places import layer_places
 from tracekit.facts.links import links
 from tracekit.facts.memory import memory
 from tracekit.facts.p2p_calls import p2p_calls
@@ -33,6 +34,7 @@ FACTS: tuple[Callable[[RankTrace], dict[str, pd.DataFrame]], ...] = (
     busy,
     links,
     calls,
+    layer_places,
     p2p_calls,
     host_waits,
     progress,

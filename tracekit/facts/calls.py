@@ -15,7 +15,7 @@ from tracekit import schema
 from tracekit.columns import Mask, Objects, Rows, integers
 from tracekit.executions import ACCUMULATE, Above, executions, matching, objects, text
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import Collective, Direction, Kind, Phase, group_axis
+from tracekit.vocabulary import FSDP_SPAN, LAYER_INDEX, Collective, Direction, Kind, Phase, group_axis
 
 #: A reduction of so few bytes between backward and optimizer is the gradient norm, not a gradient.
 SCALAR_BYTES = 16
@@ -31,7 +31,38 @@ def calls(trace: RankTrace) -> dict[str, pd.DataFrame]:
         layer_last=objects(_bucket_ends(events, rows, above.accumulate), table.index),
         in_action=events["action"].notna().to_numpy()[rows],
     )
-    return {"calls": schema.conform(out, schema.CALLS)}
+    return {"calls": schema.conform(_of_whole_stage(events, rows, above.fsdp, out), schema.CALLS)}
+
+
+def _of_whole_stage(events: pd.DataFrame, rows: Rows, fsdp: Rows, table: pd.DataFrame) -> pd.DataFrame:
+    """The calls with a range of layers for those of a root group that holds every layer of its stage, as ``replicate`` makes one bucket of all.
+
+    Where fully_shard named groups of single layers, the root holds what is left, and has no layer.
+    """
+    whole = np.flatnonzero((fsdp >= 0) & table["layer"].isna().to_numpy())
+    named = any((m := FSDP_SPAN.match(str(name))) and m["layer"] for name in events["name"].cat.categories)
+    paths = {str(c): m for c in events["layer"].cat.categories if (m := LAYER_INDEX.search(str(c)))}
+    if not len(whole) or named or not paths:
+        return table
+    known = events[events["layer"].isin(list(paths))]
+    seen = pd.DataFrame({"layer": known["layer"].astype(object), "source": known["layer_source"].astype(object), "stage": integers(known["stage"])})
+    seen = seen.drop_duplicates()
+    stages = seen["stage"][seen["stage"] >= 0].unique()
+    mine = integers(events["stage"])[rows[whole]]
+    columns = {name: table[name].astype(object).copy() for name in ("layer", "layer_last", "layer_source")}
+    for stage in np.unique(mine):
+        if stage < 0 and len(stages) > 1:
+            continue
+        part = seen[seen["stage"].eq(stage)] if stage >= 0 and len(stages) > 1 else seen
+        ordered = sorted(part["layer"], key=lambda path: int(paths[path]["index"]))
+        if not ordered:
+            continue
+        first, last = (path[: paths[path].end("index")] for path in (ordered[0], ordered[-1]))
+        at = whole[mine == stage]
+        columns["layer"].iloc[at] = first
+        columns["layer_last"].iloc[at] = last if last != first else None
+        columns["layer_source"].iloc[at] = "inferred" if part["source"].eq("inferred").any() else part["source"].iloc[0]
+    return table.assign(**columns)
 
 
 def _directions(events: pd.DataFrame, rows: Rows, kind: Objects, above: Above) -> Objects:

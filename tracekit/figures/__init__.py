@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from tracekit.figures.bandwidth import bus_bandwidth
 from tracekit.figures.breakdown import time_breakdown
 from tracekit.figures.budget import step_budget
-from tracekit.figures.collectives import layer_cost
+from tracekit.figures.lateness import late_arrivals
+from tracekit.figures.layers import layer_cost
 from tracekit.figures.memory import activations, curve, peak_parts
 from tracekit.figures.pipeline import schedule
 from tracekit.figures.recompute import recompute_cost
@@ -40,8 +42,20 @@ FIGURES: tuple[Drawing, ...] = (
     Drawing(
         "layer_cost",
         "collectives",
-        "Cost of each layer's collectives: waiting for the last rank, then moving bytes.",
+        "Cost of each layer's collectives: waiting or moving bytes (above), and whether compute hides it (below).",
         lambda r, s: layer_cost(r("collectives"), steps=s),
+    ),
+    Drawing(
+        "bus_bandwidth",
+        "collectives",
+        "Bus bandwidth by message size: small dots are single collectives, large ones the median of a size.",
+        lambda r, s: bus_bandwidth(r("collectives"), steps=s),
+    ),
+    Drawing(
+        "late_arrivals",
+        "straggler",
+        "Who comes late: red is after the median rank of the group, blue before it. A straggler is a red row.",
+        lambda r, s: late_arrivals(r("straggler"), r("collectives")),
     ),
     Drawing("schedule", "pipeline", "The schedule as it ran: one lane per rank, numbers are microbatches.", lambda r, s: schedule(r("pipeline"), steps=s)),
     Drawing("memory_peak", "memory", "What the peak consists of; the categories add up to it.", lambda r, s: peak_parts(r("memory"), steps=s)),
@@ -50,4 +64,17 @@ FIGURES: tuple[Drawing, ...] = (
     Drawing("recompute_cost", "recompute", "Forward, the forward that was repeated, and backward.", lambda r, s: recompute_cost(r("recompute"), steps=s)),
 )
 
-__all__ = ["FIGURES", "Drawing", "activations", "curve", "layer_cost", "peak_parts", "recompute_cost", "schedule", "step_budget", "time_breakdown"]
+__all__ = [
+    "FIGURES",
+    "Drawing",
+    "activations",
+    "bus_bandwidth",
+    "curve",
+    "late_arrivals",
+    "layer_cost",
+    "peak_parts",
+    "recompute_cost",
+    "schedule",
+    "step_budget",
+    "time_breakdown",
+]

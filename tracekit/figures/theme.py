@@ -72,7 +72,7 @@ def label(text: object) -> str:
     return html.escape(clean(text, 60), quote=False)
 
 
-def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: str = "", legend: bool = True) -> go.Figure:
+def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: str = "", legend: bool = True, panels: go.Figure | None = None) -> go.Figure:
     """An empty figure in the house style.
 
     Args:
@@ -81,8 +81,9 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
         rows: names of horizontal lanes, first on top; None for a numeric y axis.
         note: a line under the axis, for what was left out.
         legend: whether to show one, above the drawing.
+        panels: the axes of several panels (``make_subplots``), which are dressed; None for one panel.
     """
-    fig = go.Figure()
+    fig = go.Figure() if panels is None else panels
     fig.update_layout(
         template="none",
         height=height + (22 if note else 0),

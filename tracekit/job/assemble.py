@@ -14,6 +14,9 @@ from tracekit.job.base import Job
 from tracekit.job.bases import bases
 from tracekit.job.flight import compare
 from tracekit.job.inference import complete_groups, cut_groups, infer_groups
+from tracekit.job.layer_numbers import number_layers
+from tracekit.job.layer_pattern import layer_pattern
+from tracekit.job.layer_siblings import layer_findings
 from tracekit.job.matching import match
 from tracekit.job.p2p import pair
 from tracekit.job.retime import retime
@@ -31,20 +34,29 @@ def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
     Returns:
         The job, its ranks sorted, its collectives matched per capture, all times on the clock of the lowest rank.
     """
-    ranks = dict(sorted(facts.items()))
+    ranks, unnumbered = number_layers(dict(sorted(facts.items())))
     job = _joined(ranks)
     clocks = align(ranks, job.instances, job.by_rank, job.p2p)
     aligned = retime(ranks, clocks.table)
     if any(aligned[key] is not one for key, one in ranks.items()):
         job = _joined(aligned)
+    pattern = layer_pattern(job.instances, job.by_rank, job.steady_steps, job.microbatches)
     flight = compare(ranks, job.table("records"), job.table("group_status"), job.world_size)
     return replace(
         job,
         flight=flight,
+        pattern=pattern,
         clocks=clocks.table,
         instances=with_resolution(job.instances, job.by_rank, clocks.table),
         p2p=comparable(job.p2p, clocks.table, ranks),
-        findings=(*job.findings, *clocks.findings, *bases(ranks, clocks.table), *(flight.findings if flight is not None else ())),
+        findings=(
+            *job.findings,
+            *unnumbered,
+            *layer_findings(pattern.table, pattern.nameless),
+            *clocks.findings,
+            *bases(ranks, clocks.table),
+            *(flight.findings if flight is not None else ()),
+        ),
     )
 
 

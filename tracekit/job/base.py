@@ -10,6 +10,7 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.job.flight import Flight
+from tracekit.job.layer_pattern import LayerPattern, no_layers
 from tracekit.trace import RankFacts
 
 
@@ -28,7 +29,9 @@ class Job:
         p2p: sends matched with their receives (``job.matching``).
         clocks: each rank's clock against the reference rank's (``job.align``); the facts' times are already on the latter.
         flight: the ranks' Flight Recorder dumps laid side by side (``job.flight``), or None.
+        pattern: what tensor-parallel layers issue per microbatch (``job.layer_pattern``).
         findings: health findings of the job itself (rows of ``schema.FINDINGS`` as dicts).
+        link_gbps: what the user says of the links: axis -> GB/s of bus bandwidth per GPU (``link_speed``).
     """
 
     ranks: Mapping[tuple[int, int], RankFacts]
@@ -41,7 +44,9 @@ class Job:
     p2p: pd.DataFrame = field(default_factory=pd.DataFrame)
     clocks: pd.DataFrame = field(default_factory=pd.DataFrame)
     flight: Flight | None = None
+    pattern: LayerPattern = field(default_factory=no_layers)
     findings: tuple[Mapping[str, Any], ...] = ()
+    link_gbps: Mapping[str, float] = field(default_factory=dict)
 
     def table(self, name: str) -> pd.DataFrame:
         """One fact table of all ranks, with ``rank`` and ``capture`` in front."""
@@ -66,6 +71,12 @@ class Job:
         warm = steps.groupby("step").warmup.any()
         whole = set(complete.index[complete])
         return frozenset(int(s) for s in whole - set(warm.index[warm])) or frozenset(int(s) for s in whole or complete.index)
+
+    @property
+    def microbatches(self) -> int | None:
+        """Microbatches per step and data-parallel rank as run.json states them, or None."""
+        number = (self.run.get("training") or {}).get("microbatches")
+        return int(number) if isinstance(number, int) and number > 0 else None
 
     @property
     def emulated(self) -> bool:

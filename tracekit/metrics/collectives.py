@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from tracekit import theory
 from tracekit.job.base import Job
+from tracekit.link_speed import ANY, speed_of
 from tracekit.metrics.base import Metric, Result, unavailable
-from tracekit.vocabulary import Axis, Collective, Direction, layer_index
+from tracekit.vocabulary import Axis, Collective, Direction, layer_index, sublayer
 
 _SUMS = ["count", "nbytes", "wire_bytes", "duration_ns", "transfer_ns", "wait_ns", "exposed_ns"]
 _IN_LAYERS = [Direction.FORWARD, Direction.BACKWARD, Direction.RECOMPUTE]
-#: Collectives of one transformer layer and microbatch under tensor parallelism: two all-reduces forward, two backward
-#: (Megatron-LM, arXiv 1909.08053 section 3); with sequence parallelism an all-gather and a reduce-scatter instead of
-#: each (arXiv 2205.05198 section 4.2.2). Recomputation repeats what it needs: no fixed number.
-_PER_LAYER = 2
 
 _INSTANCES = ["instance", "capture", "step", "kind", "group", "group_ranks", "group_size", "axis", "seq", "nbytes", "dtype"]
 _INSTANCES += [
     "layer",
     "layer_index",
+    "sublayer",
     "layer_last",
     "layer_source",
     "direction",
@@ -47,7 +45,6 @@ def compute(job: Job) -> Result:
             return unavailable("no communication was recorded: the job is a single rank")
         return unavailable("no communication was recorded: a single rank, or a profile without CUDA activity or gloo ranges")
     instances = _with_rates(_with_sums(job.instances, job.by_rank))
-    pattern = _layer_pattern(instances, _microbatches(job))
     tables = {
         "instances": instances[_INSTANCES].assign(group_ranks=_lists(instances["group_ranks"])),
         "by_rank": job.by_rank,
@@ -55,11 +52,14 @@ def compute(job: Job) -> Result:
         "by_layer": _add_up(instances, ["layer", "layer_last", "layer_index", "axis", "direction", "kind"]).sort_values(
             ["step", "layer_index", "layer", "direction", "kind"], kind="stable", na_position="first", ignore_index=True
         ),
-        "by_kind": _by_kind(instances),
-        "layer_pattern": pattern,
+        "by_sublayer": _by_sublayer(instances),
+        "by_kind": _beside_links(_by_kind(instances), job.link_gbps),
+        "layer_pattern": job.pattern.table,
         "host_waits": job.table("host_waits"),
     }
-    return Result(summary={**_summary(job, instances, pattern), **_beside(job, instances, sends)}, tables=tables, notes=_notes(job, instances))
+    return Result(
+        summary={**_summary(job, instances), **_pattern(job, instances), **_beside(job, instances, sends)}, tables=tables, notes=_notes(job, instances)
+    )
 
 
 def _with_sums(instances: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
@@ -71,7 +71,14 @@ def _with_sums(instances: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
     sums["mean_nbytes"] = by_instance["nbytes"].mean().round().astype("Int64")
     out = instances.join(pd.DataFrame(sums), on="instance")
     index = {name: layer_index(name) for name in out["layer"].dropna().unique()}
-    return out.assign(layer_index=out["layer"].map(index).astype("Int64"), wait_ns=out["wait_ns"].astype("Int64"), exposed_ns=out["exposed_ns"].astype("Int64"))
+    part = out["layer"].map({name: sublayer(name) for name in index}).astype(object)
+    return out.assign(
+        layer_index=out["layer"].map(index).astype("Int64"),
+        # a bucket over several layers is of no one sublayer
+        sublayer=part.where(part.notna() & out["layer_last"].isna(), None),
+        wait_ns=out["wait_ns"].astype("Int64"),
+        exposed_ns=out["exposed_ns"].astype("Int64"),
+    )
 
 
 def _with_rates(instances: pd.DataFrame) -> pd.DataFrame:
@@ -111,6 +118,12 @@ def _add_up(instances: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return out.reset_index()[["step", *keys, *_SUMS]]
 
 
+def _by_sublayer(instances: pd.DataFrame) -> pd.DataFrame:
+    """Sums by sublayer, axis, direction and kind; no rows where no module path tells one."""
+    out = _add_up(instances if instances["sublayer"].notna().any() else instances.iloc[:0], ["sublayer", "axis", "direction", "kind"])
+    return out.sort_values(["step", "sublayer", "direction", "kind"], kind="stable", na_position="first", ignore_index=True)
+
+
 def _by_kind(instances: pd.DataFrame) -> pd.DataFrame:
     """Sums by kind, axis and direction, with the bus bandwidth over all of their bytes."""
     keys = ["kind", "axis", "direction", "time_source"]
@@ -120,44 +133,13 @@ def _by_kind(instances: pd.DataFrame) -> pd.DataFrame:
     return out.assign(busbw_gbps=busbw).sort_values(["step", "kind", "axis"], kind="stable", na_position="first", ignore_index=True)
 
 
-def _layer_pattern(instances: pd.DataFrame, microbatches: int | None) -> pd.DataFrame:
-    """How many tensor-parallel collectives a layer has per microbatch, beside what Megatron's scheme asks for.
-
-    Columns: layer_index, direction, kind, cells (steps x groups x microbatches counted), count_min, count_max, expected, holds.
-    """
-    inside = instances["axis"].eq(Axis.TP) & instances["layer_index"].notna() & instances["direction"].isin(_IN_LAYERS) & instances["step"].notna()
-    part = instances[inside]
-    columns = ["layer_index", "direction", "kind", "cells", "count_min", "count_max", "expected", "holds"]
-    if not len(part):
-        return pd.DataFrame({c: pd.Series(dtype="object" if c in ("direction", "kind", "holds") else "Int64") for c in columns})
-    cell = ["capture", "step", "group_ranks", "layer_index", "direction", "kind", "microbatch"]
-    counts = part.groupby(cell, dropna=False, sort=False).size().rename("n").reset_index()
-    # without microbatch numbers a cell holds all microbatches of the step
-    share = counts["n"].astype("Float64").where(counts["microbatch"].notna(), counts["n"] / microbatches if microbatches else np.nan)
-    grouped = share.groupby([counts["layer_index"], counts["direction"], counts["kind"]])
-    out = pd.DataFrame({"cells": grouped.size(), "count_min": grouped.min(), "count_max": grouped.max()}).reset_index()
-    out["expected"] = [_expected(d, k, low) for d, k, low in zip(out["direction"], out["kind"], out["count_min"], strict=True)]
-    out["expected"] = out["expected"].astype("Int64")
-    holds = out["count_min"].eq(out["expected"]) & out["count_max"].eq(out["expected"])
-    out["holds"] = [None if pd.isna(h) else bool(h) for h in holds.mask(out["expected"].isna() | out["count_min"].isna())]
-    return out[columns]
+def _beside_links(by_kind: pd.DataFrame, speeds: Mapping[str, float]) -> pd.DataFrame:
+    """The same with the speed of the axis's links, where one was given, and the share of it that the bus bandwidth is."""
+    link = pd.array([speed_of(speeds, axis) for axis in by_kind["axis"]], "Float64")
+    return by_kind.assign(link_gbps=link, busbw_of_link_ratio=by_kind["busbw_gbps"] / link)
 
 
-def _expected(direction: str, kind: str, found: Any) -> int | None:
-    """Collectives per layer and microbatch. Megatron gathers the inputs of both column-parallel linears again in backward."""
-    if direction == Direction.RECOMPUTE or kind not in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
-        return None
-    gathered_again = direction == Direction.BACKWARD and kind == Collective.ALL_GATHER and pd.notna(found) and found == 2 * _PER_LAYER
-    return 2 * _PER_LAYER if gathered_again else _PER_LAYER
-
-
-def _microbatches(job: Job) -> int | None:
-    training = job.run.get("training") or {}
-    number = training.get("microbatches")
-    return int(number) if isinstance(number, int) and number > 0 else None
-
-
-def _summary(job: Job, instances: pd.DataFrame, pattern: pd.DataFrame) -> dict[str, Any]:
+def _summary(job: Job, instances: pd.DataFrame) -> dict[str, Any]:
     by_rank, p2p, n = job.by_rank, job.p2p, len(instances)
     moving = instances["kind"].ne(Collective.BARRIER)
     out: dict[str, Any] = {
@@ -183,14 +165,31 @@ def _summary(job: Job, instances: pd.DataFrame, pattern: pd.DataFrame) -> dict[s
         out[f"layer_from_{source}_ratio"] = int(instances["layer_source"].eq(source).sum()) / n if n else None
     out["layer_unknown_ratio"] = int(instances["layer"].isna().sum()) / n if n else None
     out["compute_collectives_without_layer"] = int(inside["layer"].isna().sum())
-    out["tp_layers"] = int(pattern["layer_index"].nunique())
-    in_layers = inside["axis"].eq(Axis.TP) & inside["layer_index"].notna()
-    out["tp_layer_wire_bytes"] = _total(inside["wire_bytes"][in_layers]) if in_layers.any() else None
+    return out
+
+
+def _pattern(job: Job, instances: pd.DataFrame) -> dict[str, Any]:
+    """Which scheme tensor-parallel layers follow, what they issue per microbatch, and what recomputation issues again."""
+    table = job.pattern.table
+    inside = instances[instances["direction"].isin(_IN_LAYERS) & instances["axis"].eq(Axis.TP) & instances["layer_index"].notna()]
+    again = instances[instances["direction"].eq(Direction.RECOMPUTE)]
+    repeated = table[table["direction"].eq(Direction.RECOMPUTE)]
+    out: dict[str, Any] = {
+        "tp_layers": int(table["layer"].nunique()),
+        "tp_variant": job.pattern.variant,
+        "tp_layers_that_differ": int(table["layer"][table["differs"].eq(True)].nunique()) if table["differs"].notna().any() else None,
+        "tp_layer_wire_bytes": _total(inside["wire_bytes"]) if len(inside) else None,
+    }
     for kind in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
         for direction in (Direction.FORWARD, Direction.BACKWARD):
-            out[f"tp_{kind}_{direction}_per_layer_microbatch"] = _uniform(pattern, kind, direction)
-    holds = pattern["holds"][pattern["expected"].notna()]
-    out["tp_pattern_holds"] = None if not len(holds) or holds.isna().any() else bool(holds.astype(bool).all())
+            out[f"tp_{kind}_{direction}_per_layer_microbatch"] = _uniform(table, kind, direction)
+    by_layer = repeated.groupby("layer")
+    out["tp_recompute_per_layer_microbatch"] = _same(by_layer["count_min"].sum(min_count=1), by_layer["count_max"].sum(min_count=1)) if len(table) else None
+    out["tp_recompute_duration_per_layer_microbatch_ns"] = _mean(by_layer["duration_mean_ns"].sum(min_count=1)) if len(repeated) else None
+    out["recompute_instances"] = len(again)
+    out["recompute_total_ns"] = _total(again["duration_ns"]) if len(again) else None
+    holds = table["holds"][table["expected"].notna()]
+    out["tp_pattern_holds"] = bool(holds.astype(bool).all()) if len(holds) else None
     return out
 
 
@@ -213,18 +212,22 @@ def _beside(job: Job, instances: pd.DataFrame, sends: pd.DataFrame) -> dict[str,
     }
 
 
-def _uniform(pattern: pd.DataFrame, kind: str, direction: str) -> int | float | None:
+def _uniform(table: pd.DataFrame, kind: str, direction: str) -> int | float | None:
     """The one count that every layer has; 0 where the job has layers but none of these; null where they differ."""
-    if not len(pattern):
-        return None
-    rows = pattern[pattern["kind"].eq(kind) & pattern["direction"].eq(direction)]
-    if not len(rows):
-        return 0
-    values = {*rows["count_min"], *rows["count_max"]}
-    value = values.pop() if len(values) == 1 and len(rows) == pattern["layer_index"].nunique() else None
-    if value is None or pd.isna(value):
-        return None
-    return int(value) if float(value).is_integer() else float(value)
+    rows = table[table["kind"].eq(kind) & table["direction"].eq(direction)]
+    return _same(rows["count_min"], rows["count_max"]) if len(table) else None
+
+
+def _same(low: pd.Series, high: pd.Series) -> int | float | None:
+    """The one number that all of these are, 0 for none of them, null where they differ or one is unknown."""
+    values = {0.0} if not len(low) else {None if pd.isna(v) else float(v) for v in (*low, *high)}
+    value = values.pop() if len(values) == 1 else None
+    return int(value) if value is not None and value.is_integer() else value
+
+
+def _mean(column: pd.Series) -> float | None:
+    """Mean; null where a part is unknown."""
+    return None if column.isna().any() else float(column.mean())
 
 
 def _notes(job: Job, instances: pd.DataFrame) -> tuple[str, ...]:
@@ -255,8 +258,14 @@ def _notes(job: Job, instances: pd.DataFrame) -> tuple[str, ...]:
     sizeless = instances["nbytes"].isna() & instances["mean_nbytes"].isna() & instances["kind"].ne(Collective.BARRIER)
     if sizeless.any():
         notes.append(f"{int(sizeless.sum())} collectives state no size, or an element type of unknown width: their bytes and bandwidths are unknown, not 0.")
+    axes = set(instances["axis"].dropna())
+    unused = [axis for axis in job.link_gbps if axis not in (ANY, *axes) and not (axis == "dp" and any(a.startswith("dp_") for a in axes))]
+    if unused:
+        notes.append(f"A link speed was given for {', '.join(unused)}, of which there is no collective here; there are {', '.join(sorted(axes)) or 'none'}.")
     if instances["kind"].isna().any():
         notes.append("Some communication kernels name no kind (RCCL runs one kernel for every kind) and no record beside them does.")
+    if job.pattern.reason is not None:
+        notes.append(f"Which scheme of tensor parallelism the layers follow is unknown: {job.pattern.reason}.")
     return tuple(notes)
 
 
@@ -285,10 +294,14 @@ METRIC = Metric(
         "transfer_r = end_r - latest start, so duration = wait + transfer exactly; an instance's transfer is the (lower) median over its ranks. Missing ranks: "
         "the wait is a lower bound, the transfer unknown. algbw = nbytes / transfer, busbw = algbw x 2(n-1)/n for all-reduce, (n-1)/n for all-gather and "
         "reduce-scatter (total size) and all-to-all (one send buffer); 1 GB = 1e9 bytes (NVIDIA nccl-tests, PERFORMANCE.md). wire_bytes = what each "
-        "member sends in a ring; over several collectives it adds one member of each. "
+        "member sends in a ring; over several collectives it adds one member of each. busbw_of_link_ratio = busbw / link_gbps, "
+        "the links' speed where it was given. "
         "A barrier has no bandwidth; a peer_copy (copy engine, one-sided) waits for nobody. time_source host: only the host's call was recorded. "
         "exposed = part not under this rank's compute. Layer: FSDP range, recorder range, nn.Module frame, Sequence number of the forward "
-        "operator, else inferred; layer_source says which. Sends pair with receives by order between two ranks."
+        "operator, else inferred; layer_source says which; sublayer by the names in its path. tp_variant: the scheme whose collectives every layer has per "
+        "microbatch in steady steps: tensor_parallel = 2 all-reduces forward, 2 backward (Megatron-LM, arXiv 1909.08053); sequence_parallel = 2 all-gathers "
+        "and 2 reduce-scatters each way, _regather_1 or _2 with as many more all-gathers backward (arXiv 2205.05198); what recomputation repeats is apart. "
+        "Sends pair with receives by order between two ranks."
     ),
     compute=compute,
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tracekit.passes.actions import actions
 from tracekit.passes.classify import classify
 from tracekit.passes.coalesced import coalesced
+from tracekit.passes.count_layers import count_layers
 from tracekit.passes.coverage import coverage
 from tracekit.passes.device_times import device_times
 from tracekit.passes.flight_recorder import flight_recorder
@@ -15,6 +16,7 @@ from tracekit.passes.infer_actions import infer_actions
 from tracekit.passes.kinds import kinds
 from tracekit.passes.layers import layers
 from tracekit.passes.link import link
+from tracekit.passes.phases import phases
 from tracekit.passes.project import project
 from tracekit.passes.samples import samples
 from tracekit.passes.steps import steps
@@ -32,7 +34,9 @@ PASSES: tuple[Callable[[RankTrace], RankTrace], ...] = (
     groups,
     steps,
     actions,
+    phases,
     layers,
+    count_layers,
     project,
     infer_actions,
     unseen_frees,

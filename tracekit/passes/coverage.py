@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.columns import Mask, named
-from tracekit.passes.layers import COMPILED_BACKWARD
+from tracekit.passes.phases import COMPILED_BACKWARD
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import Kind
 from tracekit.windows import before_recording, launches_by_step, step_windows

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.ancestry import inherit
 from tracekit.columns import integers
-from tracekit.passes.link import inherit
+from tracekit.pipeline_place import exchanges, place_in_pipeline
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import P2P, Axis, Collective, Kind, Phase, group_axis, parse_actions
+from tracekit.vocabulary import P2P, Collective, Kind, Phase, parse_actions
 from tracekit.work import work_masks
 
 Ints = npt.NDArray[np.int64]
@@ -36,8 +37,8 @@ def infer_actions(trace: RankTrace) -> RankTrace:
     """Fill ``stage``, ``action`` and ``microbatch`` where ranges leave them open; the trace itself where they do not."""
     trace = _split_pairs(trace)
     events = trace.events
-    calls = _exchanges(trace)
-    place = _place(trace, calls)
+    calls = exchanges(trace)
+    place = place_in_pipeline(trace, calls)
     stated = events["action"].notna()
     if stated.any():
         open_stage = np.flatnonzero((stated & events["stage"].isna()).to_numpy())
@@ -113,41 +114,6 @@ def _split_pairs(trace: RankTrace) -> RankTrace:
     )
 
 
-def _exchanges(trace: RankTrace) -> Ints:
-    """Rows that send or receive along the pipeline: the calls on the CPU where they are recorded, else the kernels."""
-    events = trace.events
-    p2p = events["collective"].isin(list(P2P)).to_numpy()
-    axis = {str(c): group_axis(str(c)) for c in events["group_desc"].cat.categories}
-    elsewhere = events["group_desc"].isin([desc for desc, name in axis.items() if name not in (None, Axis.PP)]).to_numpy()
-    calls = p2p & ~elsewhere & events["kind"].eq(Kind.OPERATOR).to_numpy()
-    parent = integers(events["parent"])
-    calls &= ~np.where(parent >= 0, calls[parent], False)
-    if calls.any():
-        return np.flatnonzero(calls)
-    return np.flatnonzero(p2p & ~elsewhere & events["kind"].eq(Kind.COMMUNICATION).to_numpy())
-
-
-def _place(trace: RankTrace, calls: Ints) -> tuple[int, int] | None:
-    """(place of this rank in its pipeline, ranks of the pipeline): from the group it exchanges in, else from the mesh."""
-    rank = trace.meta.rank
-    if rank is None:
-        return None
-    inside = trace.events["group_ranks"].iloc[calls].dropna().astype(str)
-    for text in inside.value_counts().index[:1]:
-        ranks = sorted(int(r) for r in text.split(","))
-        return (ranks.index(rank), len(ranks)) if rank in ranks and len(ranks) > 1 else None
-    for group in trace.meta.groups.values():
-        if group_axis(group.get("desc")) == Axis.PP and rank in group["ranks"]:
-            return sorted(group["ranks"]).index(rank), len(group["ranks"])
-    mesh = trace.meta.run.get("mesh") or {}
-    size = int(mesh.get("pp") or 1)
-    if size < 2:
-        return None
-    names = list(mesh)
-    inner = int(np.prod([int(mesh[n] or 1) for n in names[names.index("pp") + 1 :]]))
-    return rank // inner % size, size
-
-
 def _launched(events: pd.DataFrame) -> Ints:
     """When each event was launched: the start of its launching call, or its own."""
     ts = events["ts"].to_numpy(np.int64)
@@ -158,14 +124,14 @@ def _launched(events: pd.DataFrame) -> Ints:
 def _training_work(trace: RankTrace) -> tuple[Mask, Mask]:
     """Masks of compute and collectives in forward and backward, and of those among them in backward.
 
-    Where layers are known, work of no layer (the loss, the division of gradients) belongs to no action.
+    Where layers are named, work of no layer (the loss, the division of gradients) belongs to no action.
     """
     events, masks = trace.events, work_masks(trace)
     in_backward = (events["phase"].eq(Phase.BACKWARD) | events["recompute"]).to_numpy()
     training = events["phase"].eq(Phase.FORWARD).to_numpy() | in_backward
     collectives = masks["communication"] & ~events["collective"].isin(list(P2P)).to_numpy()
     work = (masks["compute"] | collectives) & training
-    layered = events["layer"].notna().to_numpy()
+    layered = (events["layer"].notna() & events["layer_source"].ne("inferred")).to_numpy()
     if (work & layered & masks["compute"]).any():
         work &= layered
     return work, in_backward

@@ -17,9 +17,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from tracekit.ancestry import nearest
 from tracekit.columns import Mask, Objects, by_name, choose, integers, named, take
 from tracekit.executions import host_records
-from tracekit.passes.link import by_external_id, nearest
+from tracekit.passes.link import by_external_id
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import Collective, Kind, collective_of
 from tracekit.widths import element_bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from tracekit.ancestry import nearest
 from tracekit.columns import Mask, Objects, Rows, integers, nullable
 from tracekit.intervals import parents
 from tracekit.trace import RankTrace
@@ -29,21 +30,6 @@ def link(trace: RankTrace) -> RankTrace:
     launch = np.where(gloo_launch >= 0, gloo_launch, launch)
     trace = trace.with_events(parent=nullable(parent), launch=nullable(launch))
     return _inherit_metadata(trace)
-
-
-def inherit(parent: Rows, own: Mask) -> Rows:
-    """Row of the nearest ancestor-or-self that has something of its own; -1 where none has.
-
-    >>> inherit(np.array([-1, 0, 1, -1]), np.array([True, False, False, False])).tolist()
-    [0, 0, 0, -1]
-    """
-    rows = np.arange(len(parent))
-    source = np.where(own, rows, parent)
-    while True:
-        climb = np.flatnonzero((source >= 0) & ~own[source])
-        if not len(climb):
-            return source
-        source[climb] = source[source[climb]]
 
 
 def by_external_id(events: pd.DataFrame) -> Rows:
@@ -113,18 +99,6 @@ def _gloo_launches(trace: RankTrace) -> tuple[RankTrace, Rows]:
         n = min(len(run), len(call))
         out[run[:n]] = call[:n]
     return trace, out
-
-
-def nearest(parent: Rows, start: Rows, own: Mask) -> Rows:
-    """As :func:`inherit`, for a few rows to start from; -1 stays -1.
-
-    >>> nearest(np.array([-1, 0, 1, -1]), np.array([2, 3, -1]), np.array([True, False, False, False])).tolist()
-    [0, -1, -1]
-    """
-    at = start.copy()
-    while len(climb := np.flatnonzero((at >= 0) & ~own[np.maximum(at, 0)])):
-        at[climb] = parent[at[climb]]
-    return at
 
 
 def metadata_source(events: pd.DataFrame) -> Rows:

@@ -39,6 +39,9 @@ class Recorder:
         schedule: of torch.distributed.pipelining: the schedule (or stages) that runs the model, for action ranges.
         window: which steps are recorded, a Window or (wait, warmup, active, repeat).
         with_stack: also record Python stacks and module frames; three times the size.
+        layer_ranges: put ranges around modules (``layers.3.attention.forward`` and so on). Without them a trace names no
+            layer but those in FSDP's own ranges: forward is told from backward and recomputation by autograd alone, and
+            the layer of a collective or an activation is inferred or unknown. Actions of a pipeline keep their ranges.
 
     Example:
         >>> with Recorder("runs/mine", model=model, optimizer=optimizer) as recorder:  # doctest: +SKIP
@@ -56,6 +59,7 @@ class Recorder:
         schedule: Any = None,
         window: Window | tuple[int, int, int, int] = _WINDOW,
         with_stack: bool = False,
+        layer_ranges: bool = True,
     ) -> None:
         self.directory = Path(directory)
         self._models = [model] if isinstance(model, nn.Module) else list(model or ())
@@ -64,6 +68,7 @@ class Recorder:
         self._schedule = schedule
         self._window = window if isinstance(window, Window) else Window(*window)
         self._with_stack = with_stack
+        self._layer_ranges = layer_ranges
         self._guard = Guard(self._close_ranges)
         self._rank = 0
         self._spans: StepSpans | None = None
@@ -78,7 +83,7 @@ class Recorder:
             self._rank = dist.get_rank() if distributed else int(os.environ.get("RANK", "0"))
             clear_captures(self.directory, self._rank)
             if self._rank == 0:
-                content = run_json.describe(self._models, self._optimizers, self._schedule is not None, self._config)
+                content = run_json.describe(self._models, self._optimizers, self._schedule is not None, {"layer_ranges": self._layer_ranges, **self._config})
                 write_json(self.directory / "run.json", content, indent=2)
                 self._say_what_is_missing(content["world_size"], dist.get_backend() if distributed else None)
             self._spans = StepSpans(rank_directory(self.directory, self._rank) / "spans.jsonl")
@@ -120,7 +125,7 @@ class Recorder:
         self._close_ranges()
         self._memory = MemoryRecord(self._models, self._optimizers, self._guard.fail)
         self._memory.write(folder / "memory.json", ended=False)
-        self._layers = LayerRanges(self._models, self._guard.fail)
+        self._layers = LayerRanges(self._models, self._guard.fail) if self._layer_ranges else None
         self._actions = ActionRanges(self._schedule)
 
     def _end(self, folder: Path) -> None:

@@ -22,10 +22,10 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], Section]] = {
     "step_time": step_time,
     "breakdown": breakdown,
     "collectives": collectives,
+    "straggler": straggler,
     "pipeline": pipeline,
     "memory": memory,
     "recompute": recompute,
-    "straggler": straggler,
 }
 
 __all__ = ["SECTIONS", "other"]

@@ -39,6 +39,13 @@ WORDS = {
     "layer_from_module_ratio": "layer from module frame",
     "layer_from_sequence_ratio": "layer from sequence number",
     "layer_from_inferred_ratio": "layer inferred",
+    "tp_layers": "tensor-parallel layers",
+    "tp_variant": "their scheme",
+    "tp_layers_that_differ": "layers unlike their siblings",
+    "tp_recompute_per_layer_microbatch": "tp collectives issued again, per layer and microbatch",
+    "tp_recompute_duration_per_layer_microbatch_ns": "time of these, per layer, microbatch and rank",
+    "recompute_instances": "collectives issued again by recomputation",
+    "recompute_total_ns": "time of these, all ranks",
     "tp_layer_wire_bytes": "ring bytes one member sends, tp inside layers",
 }
 VALUES = ["count", "nbytes", "wait_ns", "transfer_ns", "exposed_ns"]
@@ -70,16 +77,22 @@ def collectives(document: Mapping[str, Any]) -> Section:
     if len(layers) > 24:
         layers.sort(key=lambda r: -(r.get("exposed_ns") or 0))
         left_out = ", the most exposed first"
+    parts, _ = per_step(tuple(table(document, "collectives", "by_sublayer")), steps, ["sublayer", "direction", "kind"])
     kinds = table(document, "collectives", "by_kind")
     # the whole of a call where it cannot be divided into waiting and transfer, and whose time it is
     more = [
         *(["time_source"] if any(r.get("time_source") == "host" for r in kinds) else []),
         *(["duration_ns"] if any(r.get("transfer_ns") is None for r in kinds) else []),
     ]
-    columns = [c for c in ("step", "kind", "axis", "direction", *more, *VALUES, "algbw_gbps", "busbw_gbps") if any(r.get(c) is not None for r in kinds)]
+    columns = [
+        c
+        for c in ("step", "kind", "axis", "direction", *more, *VALUES, "algbw_gbps", "busbw_gbps", "link_gbps", "busbw_of_link_ratio")
+        if any(r.get(c) is not None for r in kinds)
+    ]
     kind_rows = [r for r in kinds if r.get("step") is None] or list(kinds)
     grids = (
         grid("By kind, all recorded steps together", kind_rows, [c for c in columns if c != "step"]),
+        grid(f"By part of the layer, {per}", parts, ["sublayer", "direction", "kind", *VALUES]),
         grid(f"By layer and direction, {per}", layers, ["layer", "direction", "kind", *VALUES], left_out=left_out),
     )
     sources = {r.get("layer_source") for r in table(document, "collectives", "instances")}
