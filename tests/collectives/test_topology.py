@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.collectives.rows import calls, facts
 from tracekit.group_ranks import compact
 from tracekit.job.assemble import build
@@ -60,6 +64,25 @@ def test_use_tells_the_axis_where_nothing_else_does() -> None:
     assert "axes_inferred" in [f["code"] for f in job.findings]
 
 
+@pytest.mark.parametrize(
+    ("used", "axis"),
+    [
+        ([("forward", "all_reduce", None), ("backward", "all_reduce", None)], "tp"),
+        ([("forward", "all_gather", None), ("forward", "reduce_scatter", None)], "tp"),
+        ([("forward", "all_gather", None), ("backward", "reduce_scatter", None)], "cp"),
+        ([("forward", "all_to_all", "layers.0.mlp"), ("backward", "all_to_all", "layers.0.mlp")], "ep"),
+        ([("forward", "all_to_all", "layers.0.attention")], "cp"),
+        ([("forward", "all_to_all", None)], None),
+        ([("parameter", "all_gather", None), ("gradient", "reduce_scatter", None)], "dp"),
+        ([("forward", "all_reduce", None), ("gradient", "all_reduce", None)], None),
+    ],
+)
+def test_each_way_of_splitting_a_model_has_its_signature(used: list[tuple[str, str, str | None]], axis: str | None) -> None:
+    rows = [{"seq": i, "at": (10 * i, 10 * i + 9), "direction": d, "kind": k, "layer": layer} for i, (d, k, layer) in enumerate(used)]
+    job = build({(r, 0): facts(r, *rows, world_size=4) for r in range(2)})
+    assert job.axis_of.get("0,1") == axis
+
+
 def test_compact_names_runs_of_ranks() -> None:
     assert compact([7, 0, 1, 2, 5]) == "0-2,5,7"
 
@@ -87,6 +110,40 @@ def test_calls_that_never_overlap_in_time_are_no_group() -> None:
     none = {"group": None, "group_ranks": None}
     rows = [{"rank": r, "at": (t + 5_000 * r, t + 5_000 * r + 2_000), **none} for r in (0, 1) for t in (0, 10**6)]
     assert infer_groups(calls(*rows))["group_ranks"].isna().all()
+
+
+NONE = {"group": None, "group_ranks": None}
+
+
+def streams(*offsets_and_ends: tuple[int, list[int]]) -> list[dict[str, Any]]:
+    """Calls of ranks 0, 1, … that end at these times in µs, on clocks that are ahead by so much."""
+    return [{"rank": r, "at": (1000 * (e + o) - 40_000, 1000 * (e + o)), **NONE} for r, (o, ends) in enumerate(offsets_and_ends) for e in ends]
+
+
+def test_on_clocks_that_are_apart_ends_that_keep_one_distance_are_a_group() -> None:
+    one, other = [100, 250, 470, 520, 800, 910, 1200, 1330], [110, 230, 440, 530, 760, 950, 1170, 1390]
+    got = infer_groups(calls(*streams((0, one), (7_000, one), (0, other), (7_000, other))))
+    assert got.groupby("rank")["group_ranks"].first().tolist() == ["0,1", "0,1", "2,3", "2,3"]
+
+
+def test_a_few_ends_that_keep_one_distance_are_no_proof() -> None:
+    got = infer_groups(calls(*streams((0, [100, 250, 470]), (7_000, [100, 250, 470]))))
+    assert got["group_ranks"].isna().all()
+
+
+def test_on_clocks_that_nothing_links_a_part_is_not_taken_for_the_group() -> None:
+    ends = [100, 250, 470]
+    frame = calls(*streams((0, ends), (0, ends), (7_000, ends)))
+    assert infer_groups(frame).groupby("rank")["group_ranks"].first().tolist() == ["0,1", "0,1", None]
+    assert infer_groups(frame, {(0, 0): 0, (0, 1): 0, (0, 2): 2})["group_ranks"].isna().all()
+
+
+def test_calls_of_no_known_group_are_a_warning_where_there_are_several_ranks() -> None:
+    ends = [100, 250, 470]
+    rows = {r: [{"at": (1000 * (e + 7_000 * r) - 40_000, 1000 * (e + 7_000 * r)), **NONE} for e in ends] for r in (0, 1, 2)}
+    job = build({(r, 0): facts(r, *mine) for r, mine in rows.items()})
+    assert [(f["severity"], f["count"]) for f in job.findings if f["code"] == "groups_unknown"] == [("warning", 9)]
+    assert "groups_unknown" not in [f["code"] for f in build({(0, 0): facts(0, *rows[0])}).findings]
 
 
 def test_a_group_as_large_as_the_job_holds_every_rank() -> None:

@@ -88,10 +88,14 @@ def graph(letters: str, steps: int = 1) -> RankTrace:
 
 def test_a_graph_of_forward_and_backward_counts_down_again() -> None:
     trace = graph("E" + LAYER * 3 + "NM" + "mmn" + BACK * 3, steps=2)
-    assert layers(trace, "collectives") == [
-        *(f"{k}.{part}" for k in range(3) for part in ("attention", "mlp")),
-        *(f"{k}.{part}" for k in (2, 1, 0) for part in ("mlp", "attention")),
-    ] * 2
+    assert (
+        layers(trace, "collectives")
+        == [
+            *(f"{k}.{part}" for k in range(3) for part in ("attention", "mlp")),
+            *(f"{k}.{part}" for k in (2, 1, 0) for part in ("mlp", "attention")),
+        ]
+        * 2
+    )
     assert trace.events[trace.events["collective"].notna()]["phase"].astype(str).tolist() == (["forward"] * 6 + ["backward"] * 6) * 2
 
 
@@ -128,7 +132,8 @@ def test_forwards_that_do_not_agree_say_nothing() -> None:
 def test_named_layers_are_never_counted() -> None:
     events = [span("layers.7.forward", 0, 500)]
     for i, letter in enumerate(LAYER * 2):
-        events += [forward("aten::work", 10 * i, 10 * i + 8, i + 1), launch(10 * i + 1, 10 * i + 2, i + 1), kernel(KERNELS[letter], 1000 + i, 1000.5 + i, i + 1)]
+        events.append(forward("aten::work", 10 * i, 10 * i + 8, i + 1))
+        events += [launch(10 * i + 1, 10 * i + 2, i + 1), kernel(KERNELS[letter], 1000 + i, 1000.5 + i, i + 1)]
     trace = passed(events)
     assert set(layers(trace)) == {"7"}
 

@@ -13,7 +13,7 @@ from tracekit.job.align import align, comparable, with_resolution
 from tracekit.job.base import Job
 from tracekit.job.bases import bases
 from tracekit.job.flight import compare
-from tracekit.job.inference import complete_groups, cut_groups, infer_groups
+from tracekit.job.inference import complete_groups, cut_groups, infer_groups, nameless
 from tracekit.job.layer_numbers import number_layers
 from tracekit.job.layer_pattern import layer_pattern
 from tracekit.job.layer_siblings import layer_findings
@@ -38,8 +38,10 @@ def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
     job = _joined(ranks)
     clocks = align(ranks, job.instances, job.by_rank, job.p2p)
     aligned = retime(ranks, clocks.table)
-    if any(aligned[key] is not one for key, one in ranks.items()):
-        job = _joined(aligned)
+    guessed = bool(len(job.instances)) and job.instances["matched_by"].eq("ends").any()
+    if guessed or any(aligned[key] is not one for key, one in ranks.items()):
+        linked = clocks.table[["capture", "rank", "reference_rank"]].itertuples(index=False)
+        job = _joined(aligned, {(int(capture), int(rank)): int(reference) for capture, rank, reference in linked})
     pattern = layer_pattern(job.instances, job.by_rank, job.steady_steps, job.microbatches)
     flight = compare(ranks, job.table("records"), job.table("group_status"), job.world_size)
     return replace(
@@ -60,13 +62,13 @@ def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
     )
 
 
-def _joined(ranks: Mapping[tuple[int, int], RankFacts]) -> Job:
-    """The job on the clocks that the facts are on."""
+def _joined(ranks: Mapping[tuple[int, int], RankFacts], clock_of: Mapping[tuple[int, int], int] | None = None) -> Job:
+    """The job on the clocks that the facts are on; ``clock_of``: the reference of each (capture, rank), once they are aligned."""
     job = Job(ranks)
     calls, p2p_calls = job.table("calls"), job.table("p2p_calls")
     types = pd.DataFrame([(*key, one.meta.device_type) for key, one in ranks.items()], columns=["rank", "capture", "device_type"])
     calls, p2p_calls = (frame.merge(types, on=["rank", "capture"], how="left") for frame in (calls, p2p_calls))
-    calls = complete_groups(infer_groups(calls), world_size(ranks))
+    calls = complete_groups(infer_groups(calls, clock_of), world_size(ranks))
     known = topology(ranks, calls, p2p_calls)
     matched = match(calls, known.axis_of, known.described, len(known.missing))
     paired = pair(p2p_calls, known.axis_of, known.described, matched.skewed)
@@ -80,12 +82,18 @@ def _joined(ranks: Mapping[tuple[int, int], RankFacts]) -> Job:
         instances=instances,
         by_rank=matched.by_rank,
         p2p=paired.p2p,
-        findings=(*known.findings, *_cut_finding(calls), *matched.findings, *paired.findings),
+        findings=(*known.findings, *_group_findings(calls), *matched.findings, *paired.findings),
     )
 
 
-def _cut_finding(calls: pd.DataFrame) -> list[dict[str, Any]]:
+def _group_findings(calls: pd.DataFrame) -> list[dict[str, Any]]:
     names = cut_groups(calls)
+    if not names and (unknown := nameless(calls)):
+        says = (
+            f"{unknown} executions of collectives name no process group, and their ends do not tell which ranks took part: they are matched with no other "
+            "rank, so their waits, transfers and bandwidths are unknown (record with torch 2.2 or later, or add the Flight Recorder dumps)"
+        )
+        return [finding("groups_unknown", Severity.WARNING, says, count=unknown)]
     if not names:
         return []
     says = (

@@ -12,7 +12,7 @@ import pandas as pd
 from tracekit.findings import finding
 from tracekit.group_ranks import canonical, compact, ranks_in
 from tracekit.trace import RankFacts
-from tracekit.vocabulary import Axis, Collective, Direction, Severity, group_axis
+from tracekit.vocabulary import Axis, Collective, Direction, Severity, group_axis, sublayer
 
 #: Axes along which the same model is fed different data. ``dp`` and ``dp_cp`` are torchtitan's names of merged axes.
 DATA_AXES = frozenset({Axis.DP_REPLICATE, Axis.DP_SHARD, "dp", "dp_cp"})
@@ -56,8 +56,9 @@ def topology(ranks: Mapping[tuple[int, int], RankFacts], calls: pd.DataFrame, p2
     """Read world size, mesh and groups from what the ranks' files say, best source first.
 
     An axis comes from run.json's mesh, else from a group's description (``mesh_tp``), else from what the group is used
-    for: gradients or sharded parameters make it ``dp``, sends and receives ``pp``, forward all-reduces ``tp`` (Megatron's
-    signature, arXiv 1909.08053). What no source tells stays without an axis.
+    for: gradients or sharded parameters make it ``dp``, sends and receives ``pp``, forward all-reduces, or gathers and scatters, ``tp``
+    (Megatron's signatures, arXiv 1909.08053 and 2205.05198), gathers that are scattered again in backward alone ``cp`` (keys and values),
+    an all-to-all in the MLP ``ep`` (arXiv 2006.16668), one in attention ``cp`` (arXiv 2309.14509). What no source tells stays without an axis.
 
     Args:
         ranks: facts per (rank, capture).
@@ -150,17 +151,29 @@ def _axes_by_description(metas: list[Any], calls: pd.DataFrame, p2p: pd.DataFram
 def _axes_by_use(calls: pd.DataFrame, p2p: pd.DataFrame) -> dict[str, str]:
     """Axes that only the use of a group tells; a group with two uses has none."""
     uses: dict[str, set[str]] = {}
-    shape = calls[["group_ranks", "direction", "kind"]].drop_duplicates().itertuples(index=False)
-    for ranks, direction, kind in shape:
-        if not isinstance(ranks, str) or ranks_in(ranks) < 2:
-            continue
-        if direction in (Direction.GRADIENT, Direction.PARAMETER):
-            uses.setdefault(ranks, set()).add("dp")
-        elif direction == Direction.FORWARD and kind == Collective.ALL_REDUCE:
-            uses.setdefault(ranks, set()).add(str(Axis.TP))
+    known = calls[calls["group_ranks"].notna() & calls["direction"].notna()]
+    for ranks, mine in known[["group_ranks", "direction", "kind", "layer"]].drop_duplicates().groupby("group_ranks", sort=False):
+        if ranks_in(str(ranks)) > 1:
+            uses[str(ranks)] = _uses(mine)
     for ranks in p2p["group_ranks"].dropna().unique():
         uses.setdefault(ranks, set()).add(str(Axis.PP))
     return {ranks: next(iter(found)) for ranks, found in uses.items() if len(found) == 1}
+
+
+def _uses(calls: pd.DataFrame) -> set[str]:
+    """Axes that the calls of one group speak for, by direction, kind and the part of the layer that issued them."""
+    kinds = {d: set(part["kind"]) for d, part in calls.groupby("direction")}
+    forward, backward = kinds.get(Direction.FORWARD, set()), kinds.get(Direction.BACKWARD, set())
+    found = {"dp"} if kinds.keys() & {Direction.GRADIENT, Direction.PARAMETER} else set()
+    gathers, scatters = Collective.ALL_GATHER in forward, Collective.REDUCE_SCATTER in forward
+    if Collective.ALL_REDUCE in forward or (gathers and scatters):
+        found.add(str(Axis.TP))
+    elif gathers and Collective.REDUCE_SCATTER in backward:
+        found.add(str(Axis.CP))
+    if Collective.ALL_TO_ALL in forward:
+        parts = {sublayer(layer) for layer in calls["layer"][calls["kind"].eq(Collective.ALL_TO_ALL)]}
+        found |= {str(Axis.EP)} if parts == {"mlp"} else {str(Axis.CP)} if parts == {"attention"} else set()
+    return found
 
 
 def _missing_finding(missing: tuple[int, ...], world: int | None, present: set[int]) -> list[dict[str, Any]]:
