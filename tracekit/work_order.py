@@ -63,11 +63,11 @@ def work_order(trace: RankTrace) -> WorkOrder:
     rows = rows[np.lexsort((ts[rows], at[rows]))]
     call = caller[rows]
     names = choose(masks["compute"][rows], by_name(events, landmark_of)[rows], events["collective"].astype(object).to_numpy()[rows])
-    phase = _phases(events, call, names)
+    phase = _phases(events, rows, names)
     between = np.searchsorted(np.sort(at[exchanges(trace)]), at[rows], "right")
-    step, stage, microbatch = (integers(events[c])[call] for c in ("step", "stage", "microbatch"))
+    step, stage, microbatch = (integers(events[c])[rows] for c in ("step", "stage", "microbatch"))
     new = np.zeros(len(rows), bool)
-    for key in (step, stage, microbatch, events["action"].cat.codes.to_numpy()[call], phase, between):
+    for key in (step, stage, microbatch, events["action"].cat.codes.to_numpy()[rows], phase, between):
         new[1:] |= key[1:] != key[:-1]
     first = np.flatnonzero(np.append(True, new[1:])) if len(rows) else np.array([], np.int64)
     code, distinct = pd.factorize(choose(_data_parallel(events)[rows], None, names))
@@ -85,10 +85,10 @@ def work_order(trace: RankTrace) -> WorkOrder:
     )
 
 
-def _phases(events: pd.DataFrame, call: Rows, names: Objects) -> Ints:
+def _phases(events: pd.DataFrame, rows: Rows, names: Objects) -> Ints:
     """Phase of each piece; what has none (collectives outside autograd, bookkeeping) goes with the work before it, unless it holds an attention."""
-    column = events["phase"].astype(object).to_numpy()[call]
-    phase = np.full(len(call), UNKNOWN, np.int64)
+    column = events["phase"].astype(object).to_numpy()[rows]
+    phase = np.full(len(rows), UNKNOWN, np.int64)
     for name, number in ((Phase.FORWARD, FORWARD), (Phase.BACKWARD, BACKWARD), (Phase.OPTIMIZER, OTHER)):
         phase[column == name] = number
     if not len(phase):

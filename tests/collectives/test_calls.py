@@ -201,3 +201,16 @@ def test_ring_attention_keeps_the_phase_of_its_call() -> None:
     }
     got = calls(trace({**send, "phase": "forward", "at": (0, 9)}, {**send, "phase": "backward", "at": (10, 19)}))["p2p_calls"]
     assert got["direction"].tolist() == ["forward", "backward"]
+
+
+def test_one_bucket_of_a_whole_stage_says_which_layers_it_holds() -> None:
+    layered = [{"kind": "operator", "name": "aten::mm", "at": (i, i + 1), "layer": f"layers.{n}.mlp", "layer_source": "range"} for i, n in enumerate((4, 5, 6))]
+    reduce = [
+        {"kind": "range", "name": "FSDP::post_backward_reduce", "at": (10, 20)},
+        {"kind": "operator", "name": "c10d::allreduce_", "collective": "all_reduce", "at": (11, 12), "parent": 3},
+        {**ALL_REDUCE, "at": (30, 40), "launch": 4},
+    ]
+    got = calls(trace(*layered, *reduce))["calls"]
+    assert got[["layer", "layer_last", "layer_source", "direction"]].values.tolist() == [["layers.4", "layers.6", "range", "gradient"]]
+    named = {"kind": "range", "name": "FSDP::all_gather (layers.4)", "at": (50, 60)}
+    assert calls(trace(*layered, *reduce, named))["calls"]["layer"].isna().all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import AUTOGRAD, backward, forward, kernel, launch, op, passed, span
+from tracekit.passes import run_passes
+from tracekit.readers import kineto
+from tracekit.reading import DEFAULT
 from tracekit.repeats import Repeat, repeat
 from tracekit.trace import RankTrace
+from tracekit.vocabulary import layer_index
 
 #: A layer's forward and backward under tensor parallelism: letter -> kernel.
 KERNELS = {
@@ -166,3 +172,33 @@ def test_long_sequences_are_searched_by_the_distances_of_their_symbols() -> None
     unit = np.arange(90) % 37
     symbols = np.concatenate([[99, 98], np.tile(unit, 96), [97]])
     assert repeat(symbols) == Repeat(2, 90, 96)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("pippy/local_test_forward_hf_gpt2.json.gz", 12),  # GPT-2
+        ("tracelens/sglang_decode__sglang_Qwen3-8B_decode.json.gz", 36),  # Qwen3-8B, in a graph
+        ("tracelens/vllm_decode_full__graph_execution.json.gz", 24),  # gpt-oss-20b, in a graph
+    ],
+)
+def test_real_models_have_the_layers_that_are_published_of_them(shared: Path, name: str, count: int) -> None:
+    (trace,) = kineto.read(gzip.decompress((shared / "traces" / name).read_bytes()), Path(name), DEFAULT)
+    found = {layer_index(str(layer)) for layer in run_passes(trace).events["layer"].dropna().unique()} - {None}
+    assert found == set(range(count))
+
+
+@pytest.mark.parametrize("name", ["tracelens/gpu_only_trace__gpu_only_trace.json.gz", "kineto/resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz"])
+def test_a_model_without_layers_that_repeat_gets_none(shared: Path, name: str) -> None:
+    (trace,) = kineto.read(gzip.decompress((shared / "traces" / name).read_bytes()), Path(name), DEFAULT)
+    assert not run_passes(trace).events["layer_source"].eq("inferred").any()
+
+
+def test_the_only_layer_of_a_stage_is_told_where_ranges_tell_the_stage() -> None:
+    events: list[dict[str, Any]] = []
+    for microbatch, at in enumerate((0, 1000)):
+        events.append(span(f"PP:1F{microbatch}", at, at + 900))
+        for i, letter in enumerate("NMAMrNMgMr" + "NM"):
+            now, number = at + 10 + 10 * i, at + i + 1
+            events += [forward("aten::work", now, now + 8, number), launch(now + 1, now + 2, number), kernel(KERNELS[letter], now + 3, now + 4, number)]
+    assert layers(passed(events), "collectives") == ["0.attention", "0.mlp"] * 2

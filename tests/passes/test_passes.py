@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.builders import AUTOGRAD, GLOO, backward, column, forward, kernel, launch, op, passed, span
 from tracekit.vocabulary import Kind, Phase
 
@@ -107,3 +111,42 @@ def test_emulated_compute_is_compute() -> None:
 def test_fully_shard_names_the_layer_that_it_gathers_not_the_one_that_runs() -> None:
     trace = passed([span("layers.2.forward", 0, 20), span("FSDP::all_gather (layers.3)", 1, 6), launch(2, 3, 1), kernel("ncclDevKernel_AllGather", 4, 9, 1)])
     assert (column(trace, "layer")["ncclDevKernel_AllGather"], column(trace, "layer_source")["ncclDevKernel_AllGather"]) == ("layers.3", "fsdp")
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "phase"),
+    [
+        ("model.layers.3.mlp", "model.layers.3.mlp", None),
+        ("layers.3 fwd", "layers.3", Phase.FORWARD),
+        ("TransformerBlock_3", "layers.3", None),
+        ("decoder.layers.3.self_attn backward", "decoder.layers.3.self_attn", Phase.BACKWARD),
+        ("data loading", None, None),
+        ("layers.3.weight copy of it", None, None),
+    ],
+)
+def test_ranges_that_somebody_named_after_a_layer_tell_it(name: str, layer: str | None, phase: str | None) -> None:
+    trace = passed([span(name, 0, 9), op("aten::mm", 1, 3)])
+    assert (column(trace, "layer")["aten::mm"], column(trace, "phase")["aten::mm"]) == (layer, phase)
+
+
+def test_module_frames_tell_the_layer_and_its_part() -> None:
+    def frame(name: str, start: float, end: float) -> dict[str, Any]:
+        return op(f"nn.Module: {name}", start, end, cat="python_function")
+
+    trace = passed(
+        [
+            frame("Model_0", 0, 100),
+            frame("DecoderLayer_0", 1, 40),
+            frame("RMSNorm_0", 2, 5),
+            op("norm", 3, 4),
+            frame("SelfAttention_0", 6, 20),
+            frame("Linear_0", 7, 9),
+            op("projection", 7.5, 8),
+            op("residual", 21, 22),
+            frame("DecoderLayer_1", 41, 80),
+            frame("LlamaMLP_1", 42, 60),
+            op("up", 43, 44),
+        ]
+    )
+    found = column(trace, "layer")
+    assert [found[n] for n in ("norm", "projection", "residual", "up")] == ["layers.0.norm", "layers.0.attention", "layers.0", "layers.1.mlp"]

@@ -68,6 +68,7 @@ def count_layers(trace: RankTrace) -> RankTrace:
         trace = follow_sequence(trace, with_microbatch=numbered)
         if not _led(trace, order):
             trace = _labelled(trace, order, _of_phase(order, BACKWARD, per_stage), per_stage, numbered)
+    trace = _handed_down(trace, order, numbered)
     says = (
         f"nothing names the layers: {sum(per_stage.values())} of them were counted off work that repeats itself; their numbers and what belongs to them "
         "are inferred"
@@ -75,9 +76,21 @@ def count_layers(trace: RankTrace) -> RankTrace:
     return trace.with_finding("layers_inferred", "info", says, count=sum(per_stage.values()))
 
 
+def _handed_down(trace: RankTrace, order: WorkOrder, numbered: bool) -> RankTrace:
+    """The trace with the layer of each call on the work that it launched, where that has none of its own."""
+    events = trace.events
+    rows, call = (column[events["layer"].isna().to_numpy()[order.rows]] for column in (order.rows, order.call))
+    columns: dict[str, object] = {}
+    for name in ("layer", "layer_source", "microbatch") if numbered else ("layer", "layer_source"):
+        column = events[name].copy()
+        column.iloc[rows] = events[name].iloc[call].array
+        columns[name] = column
+    return trace.with_events(**columns)
+
+
 def _named(trace: RankTrace, order: WorkOrder) -> bool:
     """Whether ranges or frames name the layers of the model's work."""
-    named = trace.events["layer_source"].isin(["range", "module"]).to_numpy()[order.call]
+    named = trace.events["layer_source"].isin(["range", "module"]).to_numpy()[order.rows]
     forward = order.phase[order.block] == FORWARD if len(order.rows) else named
     return bool((named & forward).any() or (named.any() and not forward.any()))
 

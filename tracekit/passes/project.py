@@ -9,7 +9,6 @@ from tracekit.trace import RankTrace
 
 INHERITED = ("phase", "layer", "layer_source", "recompute", "stage", "action", "microbatch")
 
-_COUNTED = ("layer", "layer_source", "phase")
 _OF_ACTION = ("phase", "stage", "action", "microbatch")
 
 
@@ -22,8 +21,6 @@ def project(trace: RankTrace) -> RankTrace:
     for name in INHERITED:
         # device work that names its own action keeps it
         rows = np.flatnonzero((launch >= 0) & ~(labelled & (name in _OF_ACTION)))
-        if name in _COUNTED:  # what was counted off the work itself, such as a graph's kernels, stands
-            rows = rows[events[name].notna().to_numpy()[launch[rows]] | events[name].isna().to_numpy()[rows]]
         column = events[name].copy()
         column.iloc[rows] = events[name].iloc[launch[rows]].array
         columns[name] = column

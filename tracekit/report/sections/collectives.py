@@ -48,6 +48,13 @@ WORDS = {
     "recompute_total_ns": "time of these, all ranks",
     "tp_layer_wire_bytes": "ring bytes one member sends, tp inside layers",
 }
+#: Schemes of tensor parallelism as people say them.
+SCHEMES = {
+    "tensor_parallel": "tensor parallel",
+    "sequence_parallel": "sequence parallel",
+    "sequence_parallel_regather_1": "sequence parallel, one gather repeated in backward",
+    "sequence_parallel_regather_2": "sequence parallel, two gathers repeated in backward",
+}
 VALUES = ["count", "nbytes", "wait_ns", "transfer_ns", "exposed_ns"]
 
 
@@ -104,6 +111,8 @@ def collectives(document: Mapping[str, Any]) -> Section:
     if "inferred" in sources:
         obtained += "; some layers are inferred from repetition"
     summary = dict(document["metrics"]["collectives"].get("summary") or {})
+    if summary.get("tp_variant"):
+        summary["tp_variant"] = SCHEMES.get(summary["tp_variant"], summary["tp_variant"])
     if summary.get("p2p_transfer_total_ns") is not None:
         summary.pop("p2p_transfer_upper_bound_total_ns", None)
     return section(document, "collectives", obtained, tags, facts(summary, ("instances",), WORDS), grids)

@@ -16,6 +16,14 @@ def emulated(document: Mapping[str, Any]) -> bool:
     return bool((document.get("run") or {}).get("emulated"))
 
 
+def told_by_layer(document: Mapping[str, Any], obtained: str) -> tuple[str, tuple[str, ...]]:
+    """How numbers by layer were obtained, and the tags for that: where no trace names its layers, which layer it was is inferred."""
+    findings = (document.get("health") or {}).get("findings") or ()
+    if any(f.get("code") == "layers_inferred" for f in findings):
+        return f"{obtained}; which layer it was is inferred from repetition", ("measured", "inferred")
+    return obtained, ("measured",)
+
+
 def section(
     document: Mapping[str, Any],
     name: str,

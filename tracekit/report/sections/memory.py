@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.report.parts import Section, facts, grid
 from tracekit.report.rows import Row, metric, table
-from tracekit.report.sections.common import section
+from tracekit.report.sections.common import section, told_by_layer
 
 _SNAPSHOT = [
     "rank", "device", "records", "frees_without_alloc", "allocated_before_bytes", "allocated_peak_bytes", "rounded_peak_bytes", "active_peak_bytes",
@@ -57,8 +57,7 @@ def memory(document: Mapping[str, Any]) -> Section:
     return section(
         document,
         "memory",
-        obtained,
-        ("measured",),
+        *told_by_layer(document, obtained),
         facts(summary, ("allocated_peak_bytes", "rank", "activation_bytes", "activation_theory_bytes")),
         tuple(grids),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.report.parts import Section, facts, grid
 from tracekit.report.rows import mean_rows, metric, of_steps, steady_steps, table
-from tracekit.report.sections.common import section
+from tracekit.report.sections.common import section, told_by_layer
 
 FIRST = [
     "mode", "recompute_ns", "overhead_of_step_compute_ratio", "theory_overhead_of_step_compute_ratio", "overhead_of_backward_ratio",
@@ -35,7 +35,8 @@ def recompute(document: Mapping[str, Any]) -> Section:
     )
     whole = metric(document, "recompute").get("summary") or {}
     summary = {k: v for k, v in whole.items() if k not in LEFT_OUT} | {"mode": whole.get("declared_mode") or whole.get("mode")}
-    return section(document, "recompute", "measured: forward operators that ran again inside the backward", ("measured",), facts(summary, FIRST), grids)
+    obtained = "measured: forward operators that ran again inside the backward"
+    return section(document, "recompute", *told_by_layer(document, obtained), facts(summary, FIRST), grids)
 
 
 def _ratios(row: Mapping[str, Any]) -> dict[str, float | None]:
