@@ -13,7 +13,7 @@ settings.load_profile("tracekit")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Their processes talk to each other and wait for one another: beside other tests they would time out or measure the machine.
-ALONE = ("instrumentation", "recorder", "cli/test_demo.py", "cli/test_run.py")
+ALONE = ("instrumentation", "recorder", "cli/test_demo.py", "cli/test_run.py", "cli/test_study.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

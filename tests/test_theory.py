@@ -106,25 +106,6 @@ def test_a_gather_and_a_scatter_send_what_an_all_reduce_sends() -> None:
     assert theory.wire_bytes("barrier", 0, 4) is None and theory.busbw_factor("all_reduce", 0) is None
 
 
-@pytest.mark.parametrize(
-    ("schedule", "kwargs", "over_ideal", "ratio"),
-    [
-        ("gpipe", {}, 3 / 8, 3 / 11),
-        ("1f1b", {}, 3 / 8, 3 / 11),
-        ("interleaved_1f1b", {"v": 2}, 3 / 16, 3 / 19),
-        ("looped_bfs", {"v": 2}, 3 / 16, 3 / 19),
-        ("zb_h1", {}, 1 / 8, 1 / 9),  # a third of 1F1B's when F = I = W
-        ("zb_h2", {}, 0.0, 0.0),
-        ("zb_h1", {"f": 18.522, "i": 18.086, "w": 9.337}, 3 * 27.271 / (8 * 45.945), None),
-        ("zbv", {}, None, None),
-    ],
-)
-def test_bubbles(schedule: str, kwargs: dict[str, float], over_ideal: float | None, ratio: float | None) -> None:
-    assert theory.bubble_over_ideal(schedule, 4, 8, **kwargs) == (None if over_ideal is None else pytest.approx(over_ideal))
-    if ratio is not None or over_ideal is None:
-        assert theory.bubble_ratio(schedule, 4, 8, **kwargs) == (None if ratio is None else pytest.approx(ratio))
-
-
 def test_in_flight_microbatches() -> None:
     assert [theory.in_flight_microbatches("gpipe", s, 4, 8) for s in range(4)] == [8, 8, 8, 8]
     assert [theory.in_flight_microbatches("1f1b", s, 4, 2) for s in range(4)] == [2, 2, 2, 1]

@@ -83,6 +83,16 @@ def _counted(signal: str, unit: str, only_with: str | None = None) -> Callable[[
     return judge
 
 
+def _layers(job: Job) -> tuple[Presence, str]:
+    """Work whose layer something names; layers that were counted off repeating work stand for a part."""
+    how, says = _counted("layers", "records of forward and backward", "phases")(job)
+    table = _signals(job)
+    guessed = int(table["count"].get("layers_inferred", 0))
+    if not guessed or how is Presence.ALL:
+        return how, says
+    return Presence.SOME, f"{says}; of {guessed:,} more it is inferred"
+
+
 def _ranks(job: Job) -> tuple[Presence, str]:
     here = len({rank for (rank, _), facts in job.ranks.items() if int(facts["extent"]["events"].iloc[0])})
     if job.world_size is None:
@@ -181,8 +191,8 @@ NEEDS: tuple[Need, ...] = (
     ),
     Need(
         "layers",
-        "layer of the work",
-        _counted("layers", "records of forward and backward", "phases"),
+        "names of layers",
+        _layers,
         {"collectives": "by_layer", "memory": "activations by layer", "recompute": "figures by layer"},
         "tracekit.recorder marks layers; or torch.profiler.profile(with_stack=True) for nn.Module frames",
     ),

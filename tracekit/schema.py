@@ -230,7 +230,8 @@ ACTIONS: Table = {
     "fresh_start_ns": Column("int64", "start of the part of the span that no earlier action of the rank covers"),
     "fresh_compute_ns": Column("int64", "compute of all actions in that part: overlapped actions count once"),
     "fresh_exposed_collective_ns": Column("int64", "exposed collectives of all actions in that part"),
-    "source": Column("object", "range (PP:), gpipe_range, label (device work names it), or inferred"),
+    "source": Column("object", "range (PP:), gpipe_range, named_range (other frameworks'), label (device work names it), or inferred"),
+    "explained_ratio": Column("Float64", "inferred: the least of the shares of the step's sends, receives and compute that the actions explain; else null"),
 }
 
 #: Where, between pipeline actions of this rank, collectives of no action (FSDP, DP, world) run under no compute.

@@ -68,62 +68,14 @@ def wire_bytes(kind: str, nbytes: int, n: int) -> int | None:
     return nbytes if kind in _WHOLE else None
 
 
-def bubble_over_ideal(schedule: str, p: int, m: int, v: int = 1, f: float = 1.0, i: float = 1.0, w: float = 1.0) -> float | None:
-    """Bubble of a pipeline relative to its ideal time m(F+I+W), with uniform stages and free sends.
-
-    - ``gpipe``, ``1f1b``: (p-1)/m (GPipe, arXiv 1811.06965; Megatron-LM, arXiv 2104.04473 section 2.2.1)
-    - ``interleaved_1f1b``: (p-1)/(vm) (arXiv 2104.04473 section 2.2.2)
-    - ``looped_bfs``: (p-1)/(vm) (Breadth-First Pipeline Parallelism, arXiv 2211.05953)
-    - ``zb_h1``: (p-1)(F+I-W)/(m(F+I+W)), ``zb_h2``: (p-1)(F+I-2W)/(m(F+I+W)), not below 0
-      (Zero Bubble, arXiv 2401.10241 Table 2; its T_B is I here, the input gradient)
-
-    Args:
-        schedule: a schedule's name.
-        p: pipeline ranks.
-        m: microbatches.
-        v: virtual stages per rank.
-        f: time of one forward of a rank's stages, in any unit.
-        i: time of one input gradient.
-        w: time of one weight gradient.
-
-    Returns:
-        The ratio; None for schedules without a closed form (zbv, dualpipev, interleaved_zb, unknown ones).
-
-    >>> bubble_over_ideal("1f1b", p=4, m=8), bubble_over_ideal("interleaved_1f1b", p=4, m=8, v=2)
-    (0.375, 0.1875)
-    """
-    total = f + i + w
-    if p < 1 or m < 1 or v < 1 or total <= 0:
-        return None
-    if schedule in ("gpipe", "1f1b"):
-        return (p - 1) / m
-    if schedule in ("interleaved_1f1b", "looped_bfs"):
-        return (p - 1) / (v * m)
-    if schedule in ("zb_h1", "zb_h2"):
-        deferred = w if schedule == "zb_h1" else 2 * w
-        return (p - 1) * max(0.0, f + i - deferred) / (m * total)
-    return None
-
-
-def bubble_ratio(schedule: str, p: int, m: int, v: int = 1, f: float = 1.0, i: float = 1.0, w: float = 1.0) -> float | None:
-    """Bubble of a pipeline relative to its window: x/(1+x) of :func:`bubble_over_ideal`, e.g. (p-1)/(m+p-1).
-
-    Source: GPipe, arXiv 1811.06965 section 2.3; arguments and None as in :func:`bubble_over_ideal`.
-
-    >>> round(bubble_ratio("1f1b", p=4, m=8), 4), round(bubble_ratio("interleaved_1f1b", p=4, m=8, v=2), 4)
-    (0.2727, 0.1579)
-    """
-    x = bubble_over_ideal(schedule, p, m, v, f, i, w)
-    return None if x is None else x / (1 + x)
-
-
 def in_flight_microbatches(schedule: str, stage: int, p: int, m: int, v: int = 1) -> int | None:
     """How many microbatches' activations a stage holds at its rank's peak.
 
     - ``gpipe``, ``looped_bfs``: m, all of them
     - ``1f1b``: min(p - stage, m) (arXiv 2104.04473 section 2.2.1)
-    - ``interleaved_1f1b``: rank r = stage mod p has run 2(p-r-1) + (v-1)p + 1 forwards when its first backward begins,
-      in turns of p microbatches per virtual stage; the part of them that is this stage's. Over the stages of rank 0
+    - ``interleaved_1f1b``: rank r = stage mod p has run 2(p-r-1) + (v-1)g + 1 forwards when its first backward begins,
+      in turns of g = m / max(1, m // p) microbatches (p, where m is a multiple of it) per virtual stage; the part of
+      them that is this stage's. Over the stages of rank 0
       it sums to pv + p - 1, the 1 + (p-1)/(pv) of arXiv 2205.05198 section 4.2.3
     - ``zb_h1``: min(p, m), ``zb_h2``: min(2p - 1, m) on every stage, microbatches whose weight gradient is still to
       come included (arXiv 2401.10241 Table 2); those hold less than a whole microbatch, so it is an upper bound
@@ -149,9 +101,10 @@ def in_flight_microbatches(schedule: str, stage: int, p: int, m: int, v: int = 1
         return min(p - stage, m)
     if schedule == "interleaved_1f1b":
         rank, chunk = stage % p, stage // p
-        run = min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v)
-        turns, rest = divmod(run, p * v)
-        return min(m, turns * p + min(max(rest - chunk * p, 0), p))
+        turn = m // max(1, m // p)
+        run = min(2 * (p - rank - 1) + (v - 1) * turn + 1, m * v)
+        turns, rest = divmod(run, turn * v)
+        return min(m, turns * turn + min(max(rest - chunk * turn, 0), turn))
     if schedule == "zb_h1":
         return min(p, m)
     return min(2 * p - 1, m) if schedule == "zb_h2" else None

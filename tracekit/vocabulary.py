@@ -105,6 +105,25 @@ PIPELINE_COMM = re.compile(r"^PP:(?P<stage>\d{1,9})(?P<what>SEND_F|RECV_F|SEND_B
 GPIPE_RANGE = re.compile(r"^(?P<what>Forward|Backward) (?P<microbatch>\d{1,9})$")
 #: ``F1``, ``stage_B_c2_1``: device work that names its own action and, where there are several, the (virtual) stage.
 ACTION_LABEL = re.compile(r"^(?:stage_)?(?P<action>[FBIW])(?:_c(?P<stage>\d{1,9}))?_?(?P<microbatch>\d{1,9})$")
+#: Ranges and Python frames that say forward or backward and no more, by who writes them. A DeepSpeed instruction states a buffer, no microbatch.
+_WHOLE_PASS = re.compile(
+    r"^(?:"
+    r"(?P<megatron>forward|backward)[-_](?:compute|step)"  # Megatron-LM: timers of core/pipeline_parallel/schedules.py and its functions
+    r"|(?:\w+\.)?_exec_(?P<deepspeed>forward|backward)_pass"  # DeepSpeed: methods of runtime/pipe/engine.py
+    r"|(?P<instruction>Forward|Backward)Pass(?:\(.*\))?"  # DeepSpeed: instructions of runtime/pipe/schedule.py
+    r")$"
+)
+#: Python frames: ``megatron/core/pipeline_parallel/schedules.py(280): forward_step``; nanotron calls its passes ``forward`` and ``backward``.
+_PYTHON_FRAME = re.compile(r"^(?P<file>\S+\.py)\(\d+\): (?P<function>\w+)$")
+_NANOTRON = re.compile(r"(?:^|/)pipeline_parallel/engine\.py$")
+#: ``F0``, ``fwd_mb3``, ``forward microbatch 3``, ``forward_step_3``, ``Forward micro batch id: 3`` (nanotron), ``F3.0.0`` (zero-bubble-pipeline-
+#: parallelism: microbatch, chunk, part of the sequence).
+_NUMBERED_PASS = re.compile(
+    r"^(?:(?P<letter>[FBIW])[ _:-]?"
+    r"|(?P<word>fwd|forward|bwd|backward)(?:[ _-](?:step|pass|compute))?[ _:-]*(?:(?:mb|u?batch|micro[ _-]?batch)(?:[ _-]?id)?[ _:#=-]*)?)"
+    r"(?P<microbatch>\d{1,9})(?:\.(?P<chunk>\d+)\.\d+)?$",
+    re.IGNORECASE,
+)
 OPTIMIZER_SPAN = re.compile(r"^Optimizer\.step#")
 #: The number of a layer inside a module path: ``layers.3.attention`` -> 3.
 LAYER_INDEX = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(?P<index>\d{1,9})(?:\.|$)")
@@ -132,6 +151,13 @@ class Action(NamedTuple):
     stage: int
     action: str
     microbatch: int
+
+
+class NamedAction(NamedTuple):
+    """What a range of another framework says: F, B, I or W, and the microbatch where it states it."""
+
+    action: str
+    microbatch: int | None
 
 
 def module_span(layer: str, direction: str) -> str:
@@ -226,6 +252,30 @@ def parse_label(text: str) -> tuple[int | None, str, int] | None:
         return (None if m["stage"] is None else int(m["stage"])), m["action"], int(m["microbatch"])
     found = parse_actions(text if text.startswith("PP:") else f"PP:{text}")
     return (found[0].stage, found[0].action, found[0].microbatch) if len(found) == 1 else None
+
+
+def parse_named_action(name: str) -> NamedAction | None:
+    """The pass of a pipeline that other frameworks' ranges and frames name, and its microbatch where they state it, or None.
+
+    A chunk other than 0 is not read: which stage it is depends on the placement.
+
+    >>> parse_named_action("forward-compute"), parse_named_action("bwd_mb3")
+    (NamedAction(action='F', microbatch=None), NamedAction(action='B', microbatch=3))
+    >>> parse_named_action("ForwardPass(buffer_id=1)"), parse_named_action("aten::mm"), parse_named_action("F3.1.0")
+    (NamedAction(action='F', microbatch=None), None, None)
+    """
+    frame = _PYTHON_FRAME.match(name)
+    text = frame["function"] if frame else name
+    if frame and text in ("forward", "backward"):
+        return NamedAction(text[0].upper(), None) if _NANOTRON.search(frame["file"]) else None
+    whole = _WHOLE_PASS.match(text)
+    if whole:
+        word = whole["megatron"] or whole["deepspeed"] or whole["instruction"]
+        return NamedAction(word[0].upper(), None)
+    numbered = None if frame else _NUMBERED_PASS.match(text)
+    if numbered is None or int(numbered["chunk"] or 0):
+        return None
+    return NamedAction((numbered["letter"] or numbered["word"])[0].upper(), int(numbered["microbatch"]))
 
 
 def layer_index(layer: str | None) -> int | None:

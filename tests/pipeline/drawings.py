@@ -26,7 +26,7 @@ def actions(lane: str, step: int = 4) -> pd.DataFrame:
         fresh = min(max(first, reach), last)
         reach = max(reach, last)
         row = {"step": step, "stage": int(stage), "action": action, "microbatch": int(microbatch), "start_ns": first, "end_ns": last}
-        filled = {"compute_ns": last - first, "exposed_collective_ns": 0, "inner_gap_ns": 0, "source": "range"}
+        filled = {"compute_ns": last - first, "exposed_collective_ns": 0, "inner_gap_ns": 0, "source": "range", "explained_ratio": None}
         rows.append({**row, **filled, "fresh_start_ns": fresh, "fresh_compute_ns": last - fresh, "fresh_exposed_collective_ns": 0})
     return schema.conform(pd.DataFrame(rows), schema.ACTIONS)
 

@@ -150,16 +150,17 @@ def lane(*pieces: str) -> list[dict[str, Any]]:
     return step(events)
 
 
-def order(*pieces: str) -> list[str]:
+def order(*pieces: str, rank: int = 0) -> list[str]:
     """Actions that such a lane is read as."""
-    return [f"{row[1]}{row[2]}" for row in spans(b.passed(lane(*pieces)))]
+    info = {"rank": rank, "world_size": 2, "backend": "nccl", "pg_config": []}
+    return [f"{row[1]}{row[2]}" for row in spans(b.passed(lane(*pieces), distributedInfo=info))]
 
 
 def test_a_second_pass_over_the_nodes_of_a_backward_is_the_weight_gradients() -> None:
     # the pieces of ZB-H1's second of two stages: input gradients go out first
-    assert order("F1-3", "recv", "F4-6", "B3-1", "send", "B3-2", "B6-4", "send", "B6-5", "recv") == ["F0", "F1", "I0", "W0", "I1", "W1"]
+    assert order("recv", "F1-3", "recv", "F4-6", "B3-1", "send", "B3-2", "B6-4", "send", "B6-5", rank=1) == ["F0", "F1", "I0", "W0", "I1", "W1"]
     # weight gradients put off to the end, and directly after their input gradients
-    assert order("F1-3", "recv", "F4-6", "B3-1", "send", "B6-4", "send", "B3-2", "B6-5", "recv") == ["F0", "F1", "I0", "I1", "W0", "W1"]
+    assert order("recv", "F1-3", "recv", "F4-6", "B3-1", "send", "B6-4", "send", "B3-2", "B6-5", rank=1) == ["F0", "F1", "I0", "I1", "W0", "W1"]
     assert order("F1-3", "send", "F4-6", "send", "recv", "recv", "B3-1", "B3-1", "B6-4", "B6-4") == ["F0", "F1", "I0", "W0", "I1", "W1"]
     # the last microbatch alone is not split
     assert order("F1-3", "send", "F4-6", "send", "recv", "recv", "B3-1", "B3-2", "B6-4") == ["F0", "F1", "I0", "W0", "B1"]

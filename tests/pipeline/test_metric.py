@@ -40,7 +40,18 @@ def test_the_window_of_a_drawn_pipeline() -> None:
     assert summary["bubble_over_ideal"] == pytest.approx(40 / 22 - 1)
     assert summary["longest_stage_bubble_ratio"] == pytest.approx(1 - 11 / 20)
     assert summary["closed_form_bubble_ratio"] == pytest.approx(1 / 3)
-    assert summary["simulated_bubble_ratio"] is None
+    assert summary["simulated_bubble_ratio"] == pytest.approx(1 - 22 / (2 * 18))  # nothing between actions but the median hand-over
+
+
+def test_the_source_of_the_actions_and_how_sure_it_is() -> None:
+    named = METRIC.compute(job(LANES, SENT)).summary
+    assert (named["actions_source"], named["actions_confidence_ratio"]) == ("range", None)
+    drawn = job(LANES, SENT)
+    for (rank, _), facts in drawn.ranks.items():
+        facts.tables["actions"] = facts.tables["actions"].assign(source="inferred", explained_ratio=[1.0, 0.9][rank])
+    inferred = METRIC.compute(drawn)
+    assert (inferred.summary["actions_source"], inferred.summary["actions_confidence_ratio"]) == ("inferred", 0.9)
+    assert any("actions_confidence_ratio is the least share" in note for note in inferred.notes)
 
 
 def test_transfers_without_labels_are_told_by_their_order() -> None:

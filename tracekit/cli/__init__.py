@@ -18,9 +18,11 @@ from tracekit.cli.doctor import doctor
 from tracekit.cli.endings import ended
 from tracekit.cli.metrics import metrics
 from tracekit.cli.run import run
+from tracekit.cli.simulate import simulate
+from tracekit.cli.study import study
 
 #: Every command, in the order of the help; its name is the function's, its help the docstring.
-COMMANDS: tuple[Callable[..., Any], ...] = (demo, run, analyze, doctor, metrics)
+COMMANDS: tuple[Callable[..., Any], ...] = (demo, run, analyze, doctor, simulate, study, metrics)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,10 +15,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
+from tracekit.action_ranges import action_ranges
 from tracekit.columns import integers
 from tracekit.intervals import Union, clip, measure, subtract, total, union
+from tracekit.pipeline_place import exchanges, place_in_pipeline
+from tracekit.stage_order import transfers
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import GPIPE_RANGE, P2P, Axis, Phase, group_axis, parse_actions
+from tracekit.vocabulary import GPIPE_RANGE, P2P, Action, Axis, Phase, group_axis, parse_actions
 from tracekit.work import intervals_of, work_masks
 
 Ints = npt.NDArray[np.int64]
@@ -51,7 +54,9 @@ def actions(trace: RankTrace) -> dict[str, pd.DataFrame]:
     table = pd.DataFrame(rows).sort_values(["step", "start_ns", "end_ns"], kind="stable", ignore_index=True)
     in_actions = intervals_of(events, masks["compute"] & located)
     exposed = subtract(intervals_of(events, inside), in_actions)
-    table = _fresh(table.assign(source=_source(trace)), in_actions, exposed)
+    source = _source(trace)
+    explained = _explained(trace, table, masks["compute"], located) if source == "inferred" else None
+    table = _fresh(table.assign(source=source, explained_ratio=explained), in_actions, exposed)
     others = masks["communication"] & ~inside & ~events["collective"].isin(list(P2P)).to_numpy()
     gaps = _gap_collectives(table, subtract(intervals_of(events, others), computed))
     return {"actions": schema.conform(table, schema.ACTIONS), "gap_collectives": gaps}
@@ -133,7 +138,28 @@ def _source(trace: RankTrace) -> str:
         return "inferred"
     if any(parse_actions(name) for name in names):
         return "range"
-    return "gpipe_range" if any(GPIPE_RANGE.match(name) for name in names) else "label"
+    if any(GPIPE_RANGE.match(name) for name in names):
+        return "gpipe_range"
+    return "named_range" if len(action_ranges(trace.events)) else "label"
+
+
+def _explained(trace: RankTrace, table: pd.DataFrame, compute: Mask, located: Mask) -> list[float]:
+    """Per action the share of its step's forward and backward compute, or of its sends and receives, that the actions explain: the lesser one."""
+    events, dur = trace.events, trace.events["dur"].to_numpy(np.int64)
+    step, training = integers(events["step"]), compute & (located | events["phase"].isin([Phase.FORWARD, Phase.BACKWARD]).to_numpy())
+    calls = exchanges(trace)
+    place = place_in_pipeline(trace, calls)
+    out = {}
+    for number in np.unique(integers(table["step"])):
+        here = training & (step == number)
+        share = int(dur[here & located].sum()) / max(1, int(dur[here].sum()))
+        seen = int((step[calls] == number).sum())
+        if seen and place is not None:
+            rows = table[integers(table["step"]) == number]
+            asked = sum(map(sum, transfers([Action(*row) for row in rows[_KEY[1:]].itertuples(index=False, name=None)], *place)))
+            share = min(share, min(asked, seen) / max(asked, seen))
+        out[number] = share
+    return [out[number] for number in integers(table["step"])]
 
 
 def _fresh(table: pd.DataFrame, computed: Union, exposed: Union) -> pd.DataFrame:

@@ -24,6 +24,7 @@ def signals(trace: RankTrace) -> dict[str, pd.DataFrame]:
     nodes = kind.eq(Kind.OPERATOR).to_numpy() & named(events, lambda name: name.startswith(_NODE) and not name.endswith("AccumulateGrad"))
     launched = device & (events["device"].notna().to_numpy() | communication)
     work = device & events["phase"].isin([Phase.FORWARD, Phase.BACKWARD]).to_numpy()
+    guessed = events["layer_source"].eq("inferred")
     records = trace.stated.get("records")
     rows: list[tuple[str, int, int | None]] = [
         ("slices", len(events), None),
@@ -37,7 +38,8 @@ def signals(trace: RankTrace) -> dict[str, pd.DataFrame]:
         ("sizes", _count(communication & events["nbytes"].notna()), _count(communication)),
         ("send_recv", _count(communication & ~collective), None),
         ("peers", _count(communication & ~collective & events["peer"].notna()), _count(communication & ~collective)),
-        ("layers", _count(work & events["layer"].notna()), _count(work)),
+        ("layers", _count(work & events["layer"].notna() & ~guessed), _count(work)),
+        ("layers_inferred", _count(work & events["layer"].notna() & guessed), None),
         ("phases", _count(work), _count(device)),
         ("autograd_numbers", _count(nodes & events["sequence"].notna()), _count(nodes)),
         ("actions", _count(kind.eq(Kind.RANGE) & events["action"].notna()), None),

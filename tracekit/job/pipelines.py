@@ -41,7 +41,8 @@ class Pipeline:
         ranks: all its ranks, missing ones too.
         actions: the ``actions`` fact of its ranks with ``rank``, and per action ``whole_backward`` (B, or a W without I),
             ``needs_receive``, ``receive_known``,
-            ``transfer_start_ns`` (the later of the two starts) and ``transfer_end_ns``; in order of rank and start.
+            ``transfer_start_ns`` (the later of the two starts), ``transfer_end_ns``, ``source_rank`` (which holds the stage that makes its
+            input) and ``input_end_ns`` (when that was made); in order of rank and start.
         stages: stages in all, virtual ones counted.
         complete: every rank and every stage is here.
         causal: no action starts before its input was computed, as it must be where clocks agree.
@@ -151,6 +152,8 @@ def _pipeline(capture: int, step: int | None, number: int, ranks: tuple[int, ...
         receive_known=~unknown,
         transfer_start_ns=pd.arrays.IntegerArray(start, start < 0),
         transfer_end_ns=pd.arrays.IntegerArray(end, start < 0),
+        source_rank=pd.arrays.IntegerArray(source, source < 0),
+        input_end_ns=pd.arrays.IntegerArray(rows["end_ns"].to_numpy(np.int64)[np.maximum(producer, 0)], producer < 0),
     )
     made = producer >= 0
     ready = rows["end_ns"].to_numpy()[producer[made]]

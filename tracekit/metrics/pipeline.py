@@ -7,15 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit import theory
 from tracekit.job.base import Job
 from tracekit.job.pipeline_window import GAP_PARTS, rank_parts, window
 from tracekit.job.pipelines import Pipeline, pipelines
+from tracekit.job.replay import CAUSES, causes, replay
 from tracekit.metrics.base import Metric, Result, unavailable
+from tracekit.schedule.closed import window_bubble_ratio
 from tracekit.schedule.recognise import UNKNOWN, Schedule, recognise
 from tracekit.vocabulary import Action
 
-_RATIOS = ["bubble_ratio", "bubble_over_ideal", "longest_stage_bubble_ratio", "closed_form_bubble_ratio"]
+_RATIOS = ["bubble_ratio", "bubble_over_ideal", "longest_stage_bubble_ratio", "closed_form_bubble_ratio", "simulated_bubble_ratio"]
 _WINDOW_PARTS = ["bubble_ns", "fill_ns", *GAP_PARTS, "drain_ns"]
 _ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
 _ACTIONS = ["capture", "step", "pipeline", "stage", "rank", "action", "microbatch", "start_ns", "end_ns", "compute_ns"]
@@ -29,8 +30,8 @@ def compute(job: Job) -> Result:
         return unavailable("the job has no pipeline: its mesh has no axis pp")
     if not found:
         return unavailable(
-            "no pipeline actions: the job has no pipeline, or its traces have neither PP: nor Forward/Backward ranges and their sends, "
-            "receives and compute do not tell the actions (virtual stages, split backwards); add the recorder or use a torch runtime schedule"
+            "no pipeline actions: the job has no pipeline, or no ranges of its traces name forwards and backwards and their sends, receives and "
+            "compute are not those of a schedule that is known; add the recorder or use a torch runtime schedule"
         )
     if max(len(p.ranks) for p in found) < 2:
         return unavailable("only one rank has pipeline actions and no group links it to others: give the traces of the whole pipeline")
@@ -89,8 +90,22 @@ def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule) ->
         "longest_stage_bubble_ratio": None if not length else int(cost.iloc[longest] - rows["work_ns"].iloc[longest]) / int(cost.iloc[longest]),
         "compute_only_bubble_ratio": None if not length else (p * length - computed) / (p * length),
         "closed_form_bubble_ratio": _closed_form(schedule, mean),
+        **_simulated(pipeline, work),
         **mean,
+        "actions_source": ",".join(sorted(set(pipeline.actions["source"]))),
+        "actions_confidence_ratio": None if pipeline.actions["explained_ratio"].isna().all() else float(pipeline.actions["explained_ratio"].min()),
     }
+
+
+def _simulated(pipeline: Pipeline, work: int) -> dict[str, float | None]:
+    """The bubble of the same order and times on paper, and how far its window is from the measured one."""
+    played = replay(pipeline)
+    names = [f"bubble_from_{cause}_ratio" for cause in CAUSES]
+    if played is None:
+        return dict.fromkeys(["simulated_bubble_ratio", "simulation_error_ratio", *names])
+    total = len(pipeline.ranks) * played.simulation.window_ns
+    shares = causes(played).values() if played.trusted else [None] * len(names)
+    return {"simulated_bubble_ratio": (total - work) / total, "simulation_error_ratio": played.error_ratio, **dict(zip(names, shares, strict=True))}
 
 
 def _closed_form(schedule: Schedule, mean: dict[str, float | None]) -> float | None:
@@ -99,7 +114,7 @@ def _closed_form(schedule: Schedule, mean: dict[str, float | None]) -> float | N
         return None
     times = [mean[f"{_ACTION_NAMES[a]}_mean_ns"] for a in "FIW"]
     f, i, w = (t or 1.0 for t in times) if all(times) else (1.0, 1.0, 1.0)
-    return theory.bubble_ratio(schedule.name, p=schedule.ranks, m=schedule.microbatches, v=schedule.virtual, f=f, i=i, w=w)
+    return window_bubble_ratio(schedule.name, p=schedule.ranks, m=schedule.microbatches, v=schedule.virtual, f=f, i=i, w=w)
 
 
 def _stage_rows(pipeline: Pipeline, rows: pd.DataFrame) -> pd.DataFrame:
@@ -151,6 +166,10 @@ def _summary(steady: pd.DataFrame, every: pd.DataFrame, parts: pd.DataFrame, job
         # a mean over a part of the pipelines would pass for one over all
         return None if not len(frame) or frame[column].isna().any() else float(frame[column].mean())
 
+    def least(column: str) -> float | None:
+        values = steady[column].dropna()
+        return float(values.min()) if len(values) else None
+
     window_ns = mean(steady, "window_ns")
     return {
         "schedule": one("schedule") or UNKNOWN,
@@ -161,9 +180,12 @@ def _summary(steady: pd.DataFrame, every: pd.DataFrame, parts: pd.DataFrame, job
         "microbatches": one("microbatches"),
         "window_ns": None if window_ns is None else round(window_ns),
         **{name: mean(steady, name) for name in _RATIOS},
-        "simulated_bubble_ratio": None,
+        "simulation_error_ratio": mean(steady, "simulation_error_ratio"),
+        **{name: mean(steady, name) for name in (f"bubble_from_{cause}_ratio" for cause in CAUSES)},
         "compute_only_bubble_ratio": mean(steady, "compute_only_bubble_ratio"),
         **{f"{name}_mean_ns": mean(steady, f"{name}_mean_ns") for name in _ACTION_NAMES.values()},
+        "actions_source": one("actions_source"),
+        "actions_confidence_ratio": least("actions_confidence_ratio"),
         **{name: mean(parts, name) for name in ("work_ns", *_WINDOW_PARTS)},
         "steps": int(steady["step"].nunique()),
         "emulated": job.emulated,
@@ -171,12 +193,15 @@ def _summary(steady: pd.DataFrame, every: pd.DataFrame, parts: pd.DataFrame, job
 
 
 def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], steady: pd.DataFrame) -> list[str]:
-    out = ["simulated_bubble_ratio is null: schedules are not simulated yet."]
+    out = []
     if job.emulated:
         out.append("Compute was emulated: the ranks slept inside real schedules and real communication.")
     sources = {str(s) for p in found for s in p.actions["source"].unique()}
     if "inferred" in sources:
-        out.append("No range names the actions: they were inferred from the order of sends, receives and compute.")
+        out.append(
+            "No range names the microbatches: the actions were inferred from the order of sends, receives and compute. actions_confidence_ratio is "
+            "the least share, over ranks and steps, of those that the actions explain."
+        )
     if any(p.by_order for p in found):
         out.append("No process group and no send links the ranks: those of the job, in order, are taken for one pipeline (inferred).")
     missing = sorted({r for p in found if not p.complete for r in set(p.ranks) - set(p.actions["rank"])})
@@ -217,7 +242,11 @@ METRIC = Metric(
         "+ steady wait + p2p transfer + exposed other collective + launch gap + drain, exactly. bubble_ratio = 1 - sum(work) / (p x window), "
         "p = pipeline ranks (GPipe, arXiv 1811.06965: (p-1)/(m+p-1)); bubble_over_ideal = p x window / sum(work) - 1 (Megatron-LM, arXiv "
         "2104.04473: (p-1)/m); longest_stage_bubble_ratio = 1 - work / span of the rank with the longest span from its own first to its own "
-        "last action (Zero Bubble, arXiv 2401.10241 section 5.3). A receive that waits is bubble, not work."
+        "last action (Zero Bubble, arXiv 2401.10241 section 5.3). A receive that waits is bubble, not work. simulated_bubble_ratio = the same order "
+        "of actions with their measured spans, the median hand-over between ranks and the median overhead between actions, simulated; "
+        "simulation_error_ratio = its window / the measured one - 1. bubble_from_*: the simulated bubble divided: even stages and nothing between actions "
+        "(schedule), what hand-overs and overheads add (handover), the stages' own mean times (imbalance), the single times (variation); null where "
+        "the simulation misses the window by more than 5 %."
     ),
     compute=compute,
 )

@@ -4,6 +4,9 @@ The range of an action stands on the thread that drives the schedule while its b
 events are led to actions by time, the innermost range first. Two overlapped actions in one range are told apart later
 by the phase of each event, which this pass leaves to ``layers``.
 
+Ranges of other frameworks name forward and backward, at most with a microbatch: they count where the rank stands in a pipeline, and
+``infer_actions`` finds their stage.
+
 Device work may also name its action itself (``F_c2_1`` among its arguments, or ``stage_F1`` for a name). Where it names a W, the
 B of that microbatch is the input gradient alone, I in our terms.
 """
@@ -16,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.action_ranges import action_ranges
 from tracekit.columns import by_name, choose, integers, nullable
 from tracekit.intervals import parents
 from tracekit.passes.link import on_cpu_thread
+from tracekit.pipeline_place import exchanges, place_in_pipeline
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import GPIPE_RANGE, Kind, parse_actions, parse_label
 
@@ -32,6 +37,9 @@ def actions(trace: RankTrace) -> RankTrace:
     ranges = _ranges(events, named=_parse_action)
     if not len(ranges):
         ranges = _ranges(events, named=_parse_gpipe)
+    if not len(ranges) and not events["action"].notna().any() and place_in_pipeline(trace, exchanges(trace)) is not None:
+        ranges = action_ranges(events)
+        ranges = ranges.assign(stage=nullable(np.full(len(ranges), -1)), outer=-1)
     if not len(ranges):
         return trace
     at = _innermost(ranges, events["ts"].to_numpy())

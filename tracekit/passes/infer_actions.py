@@ -2,35 +2,40 @@
 
 Sets ``stage``, ``action`` and ``microbatch`` of compute and collectives of a rank that exchanges activations and
 gradients with its neighbours but writes no ``PP:`` range (torch's Schedule1F1B, many in-house loops). Where ranges name
-actions, only what they leave open is filled in: the stage where the microbatch alone is named (``Forward 3`` of torch's
-ScheduleGPipe), and which of two overlapped actions (``PP:(0F3;7B1)OVERLAP_F_B``) an event belongs to, by its phase.
+actions, only what they leave open is filled in: the stage where forward and backward alone are named (``Forward 3`` of
+torch's ScheduleGPipe, ``forward-compute`` of Megatron-LM), the microbatch where that is not named either, and which of two
+overlapped actions (``PP:(0F3;7B1)OVERLAP_F_B``) an event belongs to, by its phase.
 
-With one stage per rank, every run of forward (or of backward) compute between two sends or receives is one action: a
-rank never starts another forward without having sent or received in between. Sequence numbers tell which forward a
-backward belongs to, and a backward that goes through the same nodes twice is split: input gradients (I), then weight gradients
-(W). Every microbatch must have one unbroken forward and backward (or I and W), and the number of sends and receives must be
-what that asks for; where it is not so (virtual stages, other traffic), nothing is set.
+Every run of forward (or of backward) compute between two sends or receives is one action: a rank never starts another
+forward without having sent or received in between, unless it hands activations to itself. ``action_order`` says which
+forward a backward belongs to, ``stage_order`` which stages, virtual ones too, and microbatches they are; where the work of a step
+is not whole or its traffic does not fit, nothing is set.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.action_order import Order, order
+from tracekit.action_ranges import action_ranges, stages_of_ranges
 from tracekit.ancestry import inherit
-from tracekit.columns import integers
-from tracekit.pipeline_place import exchanges, place_in_pipeline
+from tracekit.columns import Objects, Rows, choose, integers, named, nullable
+from tracekit.pipeline_place import ELSEWHERE, NEXT, PREVIOUS, UNKNOWN, exchanges, neighbours, place_in_pipeline
+from tracekit.stage_order import Traffic, stage_order
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import P2P, Collective, Kind, Phase, parse_actions
+from tracekit.vocabulary import P2P, Action, Collective, Kind, Phase, parse_actions
 from tracekit.work import work_masks
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-#: Part of a microbatch's work: a second pass over the nodes of its backward.
-_SECOND = 2
-#: A piece that stands apart must be this many times shorter than the pass of its microbatch.
-_STRAY = 4
+LETTERS = ["F", "B", "I", "W"]
+#: Code of the finding that says that actions, or their microbatches, were inferred.
+INFERRED = "actions_inferred"
 
 
 def infer_actions(trace: RankTrace) -> RankTrace:
@@ -42,8 +47,11 @@ def infer_actions(trace: RankTrace) -> RankTrace:
     stated = events["action"].notna()
     if stated.any():
         open_stage = np.flatnonzero((stated & events["stage"].isna()).to_numpy())
+        ranges = action_ranges(events)
+        if len(open_stage) and len(ranges) and place is not None:
+            return _from_ranges(trace, ranges, calls, place)
         return trace if not len(open_stage) else _with_stage(trace, open_stage, place)
-    return trace if place is None else _from_order(trace, calls, *place)
+    return trace if place is None else _from_order(trace, calls, place)
 
 
 def _with_stage(trace: RankTrace, rows: Ints, place: tuple[int, int] | None) -> RankTrace:
@@ -61,34 +69,105 @@ def _with_stage(trace: RankTrace, rows: Ints, place: tuple[int, int] | None) -> 
     return trace.with_finding("stage_inferred", "info", says).with_events(stage=_set(events["stage"], rows, rank))
 
 
-def _from_order(trace: RankTrace, calls: Ints, position: int, size: int) -> RankTrace:
+def _from_order(trace: RankTrace, calls: Rows, place: tuple[int, int]) -> RankTrace:
     """The trace with actions read off the order of exchanges and compute, step by step."""
     events = trace.events
-    action = events["action"].astype(object).to_numpy(copy=True)
-    microbatch = integers(events["microbatch"])
-    at = _launched(events)
-    step = integers(events["step"])
+    at, step = _launched(events), integers(events["step"])
     work, backward = _training_work(trace)
-    sequence = np.where(backward, _sequence(events, of_nodes=True), _sequence(events, of_nodes=False))
+    sequence = _sequences(events, backward)
+    told = _Told.nothing(len(events))
     for number in np.unique(step[calls]):
-        mine = np.sort(at[calls[step[calls] == number]])
-        receives = int(events["collective"].eq(Collective.RECV).to_numpy()[calls[step[calls] == number]].sum())
+        mine = calls[step[calls] == number]
         rows = np.flatnonzero(work & (step == number))
         rows = rows[np.argsort(at[rows], kind="stable")]
-        label = _labels(at[rows], backward[rows], sequence[rows], mine)
-        if _is_one_stage(label, len(mine), receives, position, size):
-            split = np.isin(label // 3, label[label % 3 == _SECOND] // 3)
-            action[rows] = np.choose(label % 3, ["F", np.where(split, "I", "B"), "W"])
-            microbatch[rows] = label // 3
-    found = np.flatnonzero(pd.notna(action))
-    if not len(found):
+        traffic = _traffic(trace, mine)
+        if traffic is not None:
+            told.read(rows, order(at[rows], backward[rows], sequence[rows], np.sort(at[mine])), traffic, place)
+    if not told.any():
         return trace
-    trace = trace.with_finding("actions_inferred", "info", "no range names the pipeline actions: they are read off the order of sends, receives and compute")
-    return trace.with_events(
-        stage=_set(events["stage"], found, position),
-        action=pd.Categorical(action, categories=["F", "B", "I", "W"]),
-        microbatch=pd.arrays.IntegerArray(np.maximum(microbatch, 0), microbatch < 0),
-    )
+    return told.onto(trace).with_finding(INFERRED, "info", "no range names the pipeline actions: they are read off the order of sends, receives and compute")
+
+
+def _from_ranges(trace: RankTrace, ranges: pd.DataFrame, calls: Rows, place: tuple[int, int]) -> RankTrace:
+    """The trace with the stage, and where needed the microbatch, of ranges that name forward or backward, step by step."""
+    events = trace.events
+    at, step = _launched(events), integers(events["step"])
+    start = ranges["start_ns"].to_numpy(np.int64)
+    inside = np.searchsorted(start, at, "right") - 1
+    inside = np.where((inside >= 0) & (at < ranges["end_ns"].to_numpy(np.int64)[np.maximum(inside, 0)]), inside, -1)
+    letters = ranges["action"].to_numpy(object)
+    backward = (inside >= 0) & (letters[np.maximum(inside, 0)] != "F")
+    masks = work_masks(trace)
+    collectives = masks["communication"] & ~events["collective"].isin(list(P2P)).to_numpy()
+    work = (masks["compute"] | collectives) & (inside >= 0)
+    sequence = _sequences(events, backward)
+    told, counted = _Told.nothing(len(events)), False
+    for number in np.unique(step[work]):
+        rows = np.flatnonzero(work & (step == number))
+        rows = rows[np.argsort(at[rows], kind="stable")]
+        here = np.unique(inside[rows])
+        stated = stages_of_ranges(ranges.iloc[here], *place)
+        if stated is not None:
+            told.fill(rows, dict(zip(here.tolist(), stated, strict=True)), inside[rows])
+            continue
+        if ranges["microbatch"].iloc[here].notna().all():
+            continue
+        found = order(at[rows], backward[rows], sequence[rows], start)
+        mine = calls[step[calls] == number]
+        counted |= told.read(rows, found, _traffic(trace, mine) if len(mine) else None, place)
+    out = told.onto(trace.with_events(action=pd.Categorical([None] * len(events), categories=LETTERS)))
+    return out.with_finding(INFERRED, "info", "ranges name forward and backward but no microbatch: they are counted") if counted else out
+
+
+def _traffic(trace: RankTrace, calls: Rows) -> Traffic | None:
+    """The sends and receives among some calls; None where one is both, or with a rank that is no neighbour in its group."""
+    at = _launched(trace.events)
+    both = trace.events["collective"].eq(Collective.SEND_RECV).to_numpy()[calls]
+    received = trace.events["collective"].eq(Collective.RECV).to_numpy()[calls]
+    toward = neighbours(trace, calls)
+    if both.any() or (toward == ELSEWHERE).any():
+        return None
+    known = bool(len(calls)) and not (toward == UNKNOWN).any()
+    ahead, behind = (int(x.sum()) if known else None for x in (~received & (toward == NEXT), received & (toward == PREVIOUS)))
+    return Traffic(np.sort(at[calls[~received]]), np.sort(at[calls[received]]), ahead, behind)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Actions found so far, for every event of a trace; -1 and None for none."""
+
+    stage: Ints
+    action: Objects
+    microbatch: Ints
+
+    @classmethod
+    def nothing(cls, count: int) -> _Told:
+        return cls(np.full(count, -1, np.int64), np.full(count, None, object), np.full(count, -1, np.int64))
+
+    def any(self) -> bool:
+        return bool((self.stage >= 0).any())
+
+    def read(self, rows: Rows, found: Order, traffic: Traffic | None, place: tuple[int, int]) -> bool:
+        """Note what the order of one step says; whether it says anything."""
+        meaning = stage_order(found.pieces, found.by_sequence, place, traffic, found.starts)
+        if meaning is not None:
+            self.fill(rows, meaning, found.label)
+        return meaning is not None
+
+    def fill(self, rows: Rows, meaning: Mapping[int, Action], label: Ints) -> None:
+        """Note the action of each row by its label; negative labels mean none."""
+        for one, (stage, action, microbatch) in meaning.items():
+            mine = rows[label == one]
+            self.stage[mine], self.action[mine], self.microbatch[mine] = stage, action, microbatch
+
+    def onto(self, trace: RankTrace) -> RankTrace:
+        """The trace with these actions; others keep their microbatch."""
+        events, found = trace.events, self.stage >= 0
+        return trace.with_events(
+            stage=nullable(np.where(found, self.stage, integers(events["stage"]))),
+            action=pd.Categorical(choose(found, self.action, events["action"].astype(object).to_numpy()), categories=LETTERS),
+            microbatch=nullable(np.where(found, self.microbatch, integers(events["microbatch"]))),
+        )
 
 
 def _split_pairs(trace: RankTrace) -> RankTrace:
@@ -124,17 +203,25 @@ def _launched(events: pd.DataFrame) -> Ints:
 def _training_work(trace: RankTrace) -> tuple[Mask, Mask]:
     """Masks of compute and collectives in forward and backward, and of those among them in backward.
 
-    Where layers are named, work of no layer (the loss, the division of gradients) belongs to no action.
+    Where layers are named and hold most of the compute, work of no layer (the loss, the division of gradients) belongs to no action.
     """
     events, masks = trace.events, work_masks(trace)
     in_backward = (events["phase"].eq(Phase.BACKWARD) | events["recompute"]).to_numpy()
     training = events["phase"].eq(Phase.FORWARD).to_numpy() | in_backward
     collectives = masks["communication"] & ~events["collective"].isin(list(P2P)).to_numpy()
-    work = (masks["compute"] | collectives) & training
+    # cutting a tensor from its graph computes nothing, and is done to what a stage hands on
+    cuts = ~in_backward & events["kind"].eq(Kind.OPERATOR).to_numpy() & named(events, lambda name: name.startswith("aten::detach"))
+    work = (masks["compute"] | collectives) & training & ~cuts
     layered = (events["layer"].notna() & events["layer_source"].ne("inferred")).to_numpy()
-    if (work & layered & masks["compute"]).any():
+    computing, dur = work & masks["compute"], events["dur"].to_numpy(np.int64)
+    if 2 * int(dur[computing & layered].sum()) > int(dur[computing].sum()):
         work &= layered
     return work, in_backward
+
+
+def _sequences(events: pd.DataFrame, backward: Mask) -> Ints:
+    """Sequence number of the autograd node (in forward: of the recorded operator) that each event runs in; -1 for none."""
+    return np.where(backward, _sequence(events, of_nodes=True), _sequence(events, of_nodes=False))
 
 
 def _sequence(events: pd.DataFrame, of_nodes: bool) -> Ints:
@@ -145,87 +232,6 @@ def _sequence(events: pd.DataFrame, of_nodes: bool) -> Ints:
     holder = inherit(integers(events["parent"]), own)
     holder = np.where(launch >= 0, holder[np.maximum(launch, 0)], holder)
     return np.where(holder >= 0, sequence[np.maximum(holder, 0)], -1)
-
-
-def _numbers(at: Ints, backward: Mask, sequence: Ints, calls: Ints) -> Ints:
-    """Microbatch of each piece of one step's work, in order of launch.
-
-    Forwards are numbered as they come, one for every run between two sends or receives. A backward takes the number of
-    the forward whose Sequence numbers it carries; where those are unknown, its place among the runs of backward.
-    """
-    between = np.searchsorted(calls, at, "right")
-    new = np.ones(len(at), bool)
-    new[1:] = (between[1:] != between[:-1]) | (backward[1:] != backward[:-1])
-    out = np.where(backward, np.cumsum(new & backward), np.cumsum(new & ~backward)) - 1
-    numbered = ~backward & (sequence >= 0)
-    made, first = np.unique(sequence[numbered], return_index=True)
-    if not len(made):
-        return out
-    place = np.minimum(np.searchsorted(made, sequence), len(made) - 1)
-    known = backward & (made[place] == sequence)
-    # work without such a number (gradient accumulation, reductions) follows the work launched before it
-    last = np.maximum.accumulate(np.where(known, np.arange(len(at)), -1))
-    same_run = last >= np.maximum.accumulate(np.where(new, np.arange(len(at)), 0))
-    by_number = out[numbered][first][place[np.maximum(last, 0)]]
-    return np.asarray(np.where(backward, by_number, out), np.int64) if same_run[backward].all() else out
-
-
-def _labels(at: Ints, backward: Mask, sequence: Ints, calls: Ints) -> Ints:
-    """3 x microbatch + part of each piece of one step's work, in order of launch: 0 forward, 1 backward, 2 a second pass over its nodes.
-
-    Nodes that turn up alone in the midst of other microbatches' passes carry no number of their own (an embedding's may be that of
-    the forward recorded last): they follow the backward work launched before them.
-    """
-    label, apart = _passes(_numbers(at, backward, sequence, calls), backward, sequence, np.searchsorted(calls, at, "right"))
-    if apart.any():
-        sequence = np.where(backward & np.isin(sequence, sequence[apart]), -1, sequence)
-        label, _ = _passes(_numbers(at, backward, sequence, calls), backward, sequence, np.searchsorted(calls, at, "right"))
-    return label
-
-
-def _passes(numbers: Ints, backward: Mask, sequence: Ints, between: Ints) -> tuple[Ints, Mask]:
-    """Labels by microbatch and pass, and which pieces stand apart from their microbatch's pass and are short against it."""
-    apart = np.zeros(len(numbers), bool)
-    if not len(numbers):
-        return numbers, apart
-    starts = _piece_starts(2 * numbers + backward, backward, sequence, between)
-    ends = np.append(starts[1:], len(numbers))
-    nodes = [set(sequence[start:end].tolist()) - {-1} for start, end in zip(starts, ends, strict=True)]
-    stated = np.where(backward[starts], 3 * numbers[starts] + 1, 3 * numbers[starts])
-    label = stated.copy()
-    for number in np.unique(stated[backward[starts]]):
-        mine = np.flatnonzero(stated == number)
-        longest = mine[np.argsort((starts - ends)[mine], kind="stable")]
-        home, first, second = int(longest[0]), int(longest[:2].min()), int(longest[:2].max())
-        if first != second and 2 * len(nodes[first] & nodes[second]) > len(nodes[second]):
-            label[second] = number + _SECOND - 1
-        for i in mine[np.abs(mine - home) > 1].tolist():
-            apart[starts[i] : ends[i]] = label[i] == number and _STRAY * (ends[i] - starts[i]) < ends[home] - starts[home]
-    return np.asarray(np.repeat(label, ends - starts), np.int64), apart
-
-
-def _piece_starts(label: Ints, backward: Mask, sequence: Ints, between: Ints) -> Ints:
-    """Where pieces of one microbatch's forward or backward begin: at each change, each exchange, and where nodes come round again."""
-    starts = np.flatnonzero(np.append(True, (np.diff(label) != 0) | (np.diff(between) != 0)))
-    again = []
-    for start, end in zip(starts, np.append(starts[1:], len(label)), strict=True):
-        known = start + np.flatnonzero(sequence[start:end] >= 0)
-        if backward[start] and len(known):
-            turns = known[np.append(True, np.diff(sequence[known]) != 0)]
-            again += turns[pd.Series(sequence[turns]).duplicated().to_numpy()][:1].tolist()
-    return np.unique(np.append(starts, np.array(again, np.int64)))
-
-
-def _is_one_stage(label: Ints, calls: int, receives: int, position: int, size: int) -> bool:
-    """Whether the work is that of one stage: a forward and an unbroken backward (or two passes) per microbatch, and the traffic fits."""
-    if not len(label):
-        return False
-    runs = 1 + int((np.diff(label) != 0).sum())
-    every = np.unique(label)
-    count = int(every.max()) // 3 + 1
-    whole = np.isin(3 * np.arange(count)[:, None] + [0, 1], every).all() and runs == len(every)
-    neighbours = (position > 0) + (position < size - 1)
-    return bool(whole) and receives == count * neighbours and calls == 2 * receives
 
 
 def _set(column: pd.Series, rows: Ints, value: int | Ints) -> pd.Series:

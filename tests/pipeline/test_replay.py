@@ -1,0 +1,58 @@
+"""A recorded pipeline, run again on paper with its own times, takes as long as it took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.forged import analysis_of
+from tracekit import analyze
+from tracekit.job.pipelines import pipelines
+from tracekit.job.replay import causes, replay
+
+SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
+
+
+@pytest.mark.parametrize("job", ["pp4_1f1b", "pp4_zbh1", "p2p_batched", "tp2pp4dp2_1f1b", "clock_skew"])
+def test_forged_pipelines_are_met_to_a_thousandth_or_so(shared: Path, job: str) -> None:
+    played = [replay(one) for one in pipelines(analysis_of(shared / "forged" / job).job)]
+    assert played and all(one is not None and abs(one.error_ratio) < 0.005 and one.trusted for one in played)
+
+
+@pytest.mark.parametrize("run", ["pp-1f1b", "pp-interleaved-zb"])
+def test_real_runs_are_met_within_the_bounds_of_trust(run: str) -> None:
+    found = pipelines(analyze(SAMPLES / run, workers=1).job)
+    assert found
+    for one in found:
+        played = replay(one)
+        assert played is not None and played.trusted
+
+
+def test_what_lies_between_actions_is_read_off_exactly(shared: Path) -> None:
+    one = replay(pipelines(analysis_of(shared / "forged" / "pp4_1f1b").job)[0])
+    assert one is not None
+    assert one.overhead == 1100  # the gap between kernels that the traces were made with
+    assert len(one.handover) == 6 and len(set(one.handover.values())) == 1
+
+
+@pytest.mark.parametrize(("job", "closed_form"), [("pp4_1f1b", 3 / 11), ("p2p_batched", 3 / 11)])
+def test_what_the_order_itself_costs_is_the_closed_form(shared: Path, job: str, closed_form: float) -> None:
+    one = replay(pipelines(analysis_of(shared / "forged" / job).job)[-1])
+    assert one is not None
+    shares = causes(one)
+    assert shares["schedule"] == pytest.approx(closed_form, abs=1e-6)
+    assert sum(shares.values()) == pytest.approx(one.simulation.bubble_ratio, abs=1e-9)
+    assert shares["handover"] > 0.01 > abs(shares["imbalance"])
+
+
+def test_with_a_rank_missing_nothing_is_replayed(shared: Path) -> None:
+    folder = shared / "forged" / "pp4_1f1b"
+    part = analyze([folder / f"rank{r}.json.gz" for r in (0, 1, 3)], workers=1)
+    assert [replay(one) for one in pipelines(part.job)] == [None] * len(pipelines(part.job))
+
+
+def test_the_report_holds_the_simulation_beside_the_measurement(shared: Path) -> None:
+    summary = analysis_of(shared / "forged" / "pp4_zbh1").result("pipeline").summary
+    assert summary["simulated_bubble_ratio"] == pytest.approx(summary["bubble_ratio"], abs=1e-4)
+    assert abs(summary["simulation_error_ratio"]) < 1e-3

@@ -1,0 +1,170 @@
+"""What does a pipeline's own schedule take on paper, with the times that were measured? The test of every what-if.
+
+Each action keeps its measured span. What lies between actions is read off the same recording: where a rank was free before its input was
+made, it waited for that input, and the time from the input's end to its start is the *hand-over* (the transfer, and whatever the rank needs
+to begin); where the input had been there, the time from the rank's last action to its next is the *overhead*. Medians of both go into
+:func:`tracekit.schedule.simulate.simulate`, and the window that comes out is held against the one that was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tracekit.errors import UsageError
+from tracekit.job.pipeline_window import window
+from tracekit.job.pipelines import Pipeline
+from tracekit.schedule.catalog import Placement
+from tracekit.schedule.orders import order, overlapped
+from tracekit.schedule.recognise import recognise
+from tracekit.schedule.simulate import Simulation, simulate
+from tracekit.vocabulary import Action
+
+#: So far from the measured window a simulation may be and still be trusted.
+TRUSTED = 0.05
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One recorded pipeline and step, run again on paper.
+
+    Attributes:
+        orders: per place in the pipeline its actions in the order in which they began.
+        placement: which place holds which stage.
+        times: measured span of each action in ns; where two overlapped, what was the second one's own.
+        handover: ns from an input's end on one rank to the start of what waited for it on another, less the overhead, by
+            (from, to) in places; the median.
+        overhead: ns between two actions of a rank when nothing is waited for; the median.
+        simulation: the schedule with these.
+        window_ns: the window as measured.
+    """
+
+    orders: tuple[tuple[Action, ...], ...]
+    placement: Placement
+    times: dict[Action, int]
+    handover: dict[tuple[int, int], int]
+    overhead: int
+    simulation: Simulation
+    window_ns: int
+
+    @property
+    def error_ratio(self) -> float:
+        """How much longer the simulated window is than the measured one, of the latter; negative where it is shorter."""
+        return self.simulation.window_ns / self.window_ns - 1
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the simulation reproduces the measured window well enough to say what another schedule would take."""
+        return abs(self.error_ratio) <= TRUSTED
+
+
+def replay(pipeline: Pipeline) -> Replay | None:
+    """Simulate a recorded pipeline with its own times; None where ranks are missing, clocks disagree or an action ran twice."""
+    bounds = window(pipeline)
+    actions = pipeline.actions
+    if bounds is None or bounds[1] <= bounds[0] or actions.duplicated(["stage", "action", "microbatch"]).any():
+        return None
+    place = {rank: i for i, rank in enumerate(_by_first_stage(actions))}
+    owner = actions.drop_duplicates("stage").set_index("stage")["rank"]
+    rank_of = tuple(place[int(owner[stage])] for stage in range(pipeline.stages))
+    keys = [Action(int(s), str(a), int(m)) for s, a, m in actions[["stage", "action", "microbatch"]].itertuples(index=False)]
+    spans = (actions["end_ns"] - actions["fresh_start_ns"]).to_numpy(np.int64)
+    orders: list[list[Action]] = [[] for _ in place]
+    for key, rank in zip(keys, actions["rank"], strict=True):
+        orders[place[int(rank)]].append(key)
+    handover, overhead = _between(actions, place)
+    lanes = tuple(tuple(lane) for lane in orders)
+    times = dict(zip(keys, spans.tolist(), strict=True))
+    where = Placement(len(place), rank_of)
+    try:
+        simulation = simulate(lanes, where, times, handover, overhead, _pairs(lanes))
+    except UsageError:  # an order in which actions wait for each other did not run so: overlapped pairs seen by their starts
+        return None
+    return Replay(lanes, where, times, handover, overhead, simulation, bounds[1] - bounds[0])
+
+
+#: What a bubble is made of, in the order in which the parts are told apart.
+CAUSES = ("schedule", "handover", "imbalance", "variation")
+
+
+def causes(one: Replay) -> dict[str, float]:
+    """Shares of p x window by what causes them, told apart by simulating the same order again and again.
+
+    - ``schedule``: the bubble with even stages and nothing between actions: what the order itself costs.
+    - ``handover``: what hand-overs and overheads add to that.
+    - ``imbalance``: what the stages' own mean times add: some have more to do.
+    - ``variation``: what the single times add: a rank that straggles, a microbatch that takes longer.
+
+    They add up to the bubble ratio of the simulation; a part that makes a bubble smaller is negative.
+    """
+    split = {(a.stage, a.microbatch) for a in one.times if a.action == "I"}
+    # a W without I is a whole backward
+    kind = {a: a.action if a.action != "W" or (a.stage, a.microbatch) in split else "B" for a in one.times}
+    even = _means(one, kind)
+    own = _means(one, {a: (a.stage, what) for a, what in kind.items()})
+    pairs = _pairs(one.orders)
+    runs = [
+        simulate(one.orders, one.placement, even, pairs=pairs),
+        simulate(one.orders, one.placement, even, one.handover, one.overhead, pairs),
+        simulate(one.orders, one.placement, own, one.handover, one.overhead, pairs),
+        one.simulation,
+    ]
+    ratios = [run.bubble_ratio or 0.0 for run in runs]
+    return dict(zip(CAUSES, np.diff([0.0, *ratios]).tolist(), strict=True))
+
+
+def _means(one: Replay, group: Mapping[Action, Hashable]) -> dict[Action, int]:
+    """For every action the mean time of its group in ns."""
+    by_group: dict[Hashable, list[int]] = {}
+    for a, ns in one.times.items():
+        by_group.setdefault(group[a], []).append(ns)
+    mean = {key: round(sum(times) / len(times)) for key, times in by_group.items()}
+    return {a: mean[group[a]] for a in one.times}
+
+
+def _pairs(orders: tuple[tuple[Action, ...], ...]) -> frozenset[Action]:
+    """Forwards that run as one with the backward after them, where the schedule is one that has such pairs."""
+    known = recognise({place: list(lane) for place, lane in enumerate(orders)}, len(orders))
+    if known.name != "dualpipev" or known.microbatches is None:
+        return frozenset()
+    ran = {a for lane in orders for a in lane}  # a first stage has no input gradient
+    if orders != tuple(tuple(a for a in lane if a in ran) for lane in order(known.name, known.ranks, known.microbatches)):
+        return frozenset()
+    return overlapped(known.name, known.ranks, known.microbatches)
+
+
+def _by_first_stage(actions: pd.DataFrame) -> list[int]:
+    """Ranks in the order of their first stages."""
+    return [int(rank) for rank in actions.groupby("rank")["stage"].min().sort_values(kind="stable").index]
+
+
+def _between(actions: pd.DataFrame, place: dict[int, int]) -> tuple[dict[tuple[int, int], int], int]:
+    """Hand-over by (from, to) of every link that is used, and overhead; medians, a link that never was waited for takes that of the others."""
+    base = int(actions["start_ns"].min())  # times since the epoch do not fit a float64
+    free = (actions["end_ns"] - base).groupby(actions["rank"]).cummax().groupby(actions["rank"]).shift()
+    start, free_at = (actions["start_ns"] - base).to_numpy(np.float64), free.to_numpy(np.float64, na_value=np.nan)
+    made = (actions["input_end_ns"] - base).to_numpy(np.float64, na_value=np.nan)
+    needs = actions["needs_receive"].to_numpy(bool)
+    # an action that began before the last one ended was overlapped with it: nothing lies between
+    behind = start - free_at
+    at_once = (behind >= 0) & ~(needs & (made > free_at)) & ~(needs & np.isnan(made))
+    waited = needs & (made >= np.where(np.isnan(free_at), -np.inf, free_at))
+    overhead = _median(behind[at_once])
+    links = pd.DataFrame(
+        {
+            "from": actions["source_rank"].to_numpy(np.int64, na_value=-1)[needs],
+            "to": actions["rank"].to_numpy(np.int64)[needs],
+            "handover": np.where(waited, start - made, np.nan)[needs],
+        }
+    )
+    usual = _median(links["handover"].to_numpy())
+    measured = links.groupby(["from", "to"])["handover"].median().fillna(usual)
+    return {(place[int(a)], place[int(b)]): max(0, round(ns) - overhead) for (a, b), ns in zip(measured.index.tolist(), measured, strict=True)}, overhead
+
+
+def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
+    known = values[~np.isnan(values)]
+    return round(float(np.median(known))) if len(known) else 0
