@@ -236,6 +236,8 @@ def pipeline(p: int = 4, m: int = 8, unit: int = 20 * MS) -> FakeAnalysis:
     base = tp(ranks=p)
     results = dict(base.results)
     results["step_time"] = steps(p, {1: window})
+    shares = {"schedule": (p - 1) / (m + p - 1), "handover": 0.01, "imbalance": -0.002, "variation": 0.001}
+    summary |= {"simulated_bubble_ratio": sum(shares.values()), **{f"bubble_from_{cause}_ratio": share for cause, share in shares.items()}}
     results["pipeline"] = Result(summary=summary, tables={"stages": stages, "actions": actions})
     results["budget"] = budget(
         {r: [("forward", None, work // 3), ("backward", None, work - work // 3), ("comm_wait", "pp", window - work)] for r in range(p)}, [1]

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from tracekit.figures.bandwidth import bus_bandwidth
 from tracekit.figures.breakdown import time_breakdown
-from tracekit.figures.bubble import bubble_causes
+from tracekit.figures.bubble import bubble_by_microbatches, bubble_causes
 from tracekit.figures.budget import step_budget
 from tracekit.figures.lateness import late_arrivals
 from tracekit.figures.layers import layer_cost
@@ -58,8 +58,19 @@ FIGURES: tuple[Drawing, ...] = (
         "Who comes late: red is after the median rank of the group, blue before it. A straggler is a red row.",
         lambda r, s: late_arrivals(r("straggler"), r("collectives")),
     ),
-    Drawing("schedule", "pipeline", "The schedule as it ran: one lane per rank, numbers are microbatches.", lambda r, s: schedule(r("pipeline"), steps=s)),
+    Drawing(
+        "schedule",
+        "pipeline",
+        "The schedule as it ran: one lane per rank, numbers are microbatches; the thin strip below is the same order on paper.",
+        lambda r, s: schedule(r("pipeline"), steps=s),
+    ),
     Drawing("bubble_causes", "pipeline", "What causes the bubble; the closed form is the schedule alone.", lambda r, s: bubble_causes(r("pipeline"))),
+    Drawing(
+        "bubble_by_microbatches",
+        "pipeline",
+        "More microbatches, smaller bubble: the closed form, and this run.",
+        lambda r, s: bubble_by_microbatches(r("pipeline")),
+    ),
     Drawing("memory_peak", "memory", "What the peak consists of; the categories add up to it.", lambda r, s: peak_parts(r("memory"), steps=s)),
     Drawing("memory_curve", "memory", "Allocated memory of the fullest rank over time.", lambda r, s: curve(r("memory"), steps=s)),
     Drawing("activations", "memory", "Activations alive at the peak, by layer.", lambda r, s: activations(r("memory"), steps=s)),
@@ -70,6 +81,7 @@ __all__ = [
     "FIGURES",
     "Drawing",
     "activations",
+    "bubble_by_microbatches",
     "bubble_causes",
     "bus_bandwidth",
     "curve",

@@ -45,6 +45,7 @@ def schedule(result: Result, *, steps: Collection[int] | None = None) -> go.Figu
     fig = theme.figure("ms since the first action", height=theme.lane_height(len(rows)) + 20, rows=rows, note="; ".join(n for n in (note, one) if n))
     for action in [a for a in theme.ACTIONS if (actions.action == a).any()]:
         _actions(fig, actions[actions.action == action], action, lane, start, several)
+    _on_paper(fig, result.tables.get("ideal_actions"), actions, lane)
     found = gaps(actions, start, end)
     for kind, (name, colour, hatch) in _GAPS.items():
         part = found[found.kind == kind]
@@ -53,6 +54,30 @@ def schedule(result: Result, *, steps: Collection[int] | None = None) -> go.Figu
     fig.update_layout(barmode="overlay", bargap=0.14)
     fig.update_xaxes(range=[0, (end - start) / 1e6])
     return theme.fit_legend(fig)
+
+
+def _on_paper(fig: go.Figure, ideal: pd.DataFrame | None, actions: pd.DataFrame, lane: dict[int, str]) -> None:
+    """Thin bars at the foot of each lane: the same order with even stages and nothing between actions."""
+    if ideal is None or not len(ideal) or "pipeline" not in actions:
+        return
+    mine = ideal[ideal["rank"].isin(list(lane)) & ideal["step"].isin(actions["step"].unique()) & ideal["pipeline"].isin(actions["pipeline"].unique())]
+    mine = mine.nsmallest(BAR_LIMIT, "start_ns")
+    for number, action in enumerate(a for a in theme.ACTIONS if (mine["action"] == a).any()):
+        part = mine[mine["action"] == action]
+        fig.add_bar(
+            y=part["rank"].map(lane).to_list(),
+            x=((part["end_ns"] - part["start_ns"]) / 1e6).to_numpy(),
+            base=(part["start_ns"] / 1e6).to_numpy(),
+            name="on paper: even stages, free sends",
+            legendgroup="paper",
+            showlegend=number == 0,
+            orientation="h",
+            width=0.1,
+            offset=-0.45,
+            marker={"color": theme.ACTIONS[action], "opacity": 0.6, "line": {"width": 0.7, "color": "white"}},
+            customdata=part["microbatch"].astype(str).to_list(),
+            hovertemplate="on paper: " + theme.ACTION_WORDS[action] + " of microbatch %{customdata}<br>%{x:.2f} ms, from %{base:.2f} ms<extra></extra>",
+        )
 
 
 #: Kind of a gap -> name, colour, hatching.
@@ -149,6 +174,8 @@ def _bars(
         base=(part.start_ns - start).to_numpy() / 1e6,
         name=name,
         orientation="h",
+        width=0.72,
+        offset=-0.32,
         marker=marker,
         text=text,
         textposition="inside" if text else "none",

@@ -32,7 +32,8 @@ class Replay:
     """One recorded pipeline and step, run again on paper.
 
     Attributes:
-        orders: per place in the pipeline its actions in the order in which they began.
+        ranks: the rank at each place in the pipeline.
+        orders: per place its actions in the order in which they began.
         placement: which place holds which stage.
         times: measured span of each action in ns; where two overlapped, what was the second one's own.
         handover: ns from an input's end on one rank to the start of what waited for it on another, less the overhead, by
@@ -42,6 +43,7 @@ class Replay:
         window_ns: the window as measured.
     """
 
+    ranks: tuple[int, ...]
     orders: tuple[tuple[Action, ...], ...]
     placement: Placement
     times: dict[Action, int]
@@ -83,7 +85,7 @@ def replay(pipeline: Pipeline) -> Replay | None:
         simulation = simulate(lanes, where, times, handover, overhead, _pairs(lanes))
     except UsageError:  # an order in which actions wait for each other did not run so: overlapped pairs seen by their starts
         return None
-    return Replay(lanes, where, times, handover, overhead, simulation, bounds[1] - bounds[0])
+    return Replay(tuple(place), lanes, where, times, handover, overhead, simulation, bounds[1] - bounds[0])
 
 
 #: What a bubble is made of, in the order in which the parts are told apart.
@@ -100,9 +102,7 @@ def causes(one: Replay) -> dict[str, float]:
 
     They add up to the bubble ratio of the simulation; a part that makes a bubble smaller is negative.
     """
-    split = {(a.stage, a.microbatch) for a in one.times if a.action == "I"}
-    # a W without I is a whole backward
-    kind = {a: a.action if a.action != "W" or (a.stage, a.microbatch) in split else "B" for a in one.times}
+    kind = _kinds(one)
     even = _means(one, kind)
     own = _means(one, {a: (a.stage, what) for a, what in kind.items()})
     pairs = _pairs(one.orders)
@@ -114,6 +114,18 @@ def causes(one: Replay) -> dict[str, float]:
     ]
     ratios = [run.bubble_ratio or 0.0 for run in runs]
     return dict(zip(CAUSES, np.diff([0.0, *ratios]).tolist(), strict=True))
+
+
+def ideal(one: Replay) -> pd.DataFrame:
+    """The same order with even stages and nothing between actions: rank, stage, action, microbatch, start_ns, end_ns from the window's start."""
+    found = simulate(one.orders, one.placement, _means(one, _kinds(one)), pairs=_pairs(one.orders)).actions
+    return found.assign(rank=np.array(one.ranks, np.int64)[found["rank"]])
+
+
+def _kinds(one: Replay) -> dict[Action, str]:
+    """F, B, I or W; a W whose microbatch and stage have no I is a whole backward."""
+    split = {(a.stage, a.microbatch) for a in one.times if a.action == "I"}
+    return {a: a.action if a.action != "W" or (a.stage, a.microbatch) in split else "B" for a in one.times}
 
 
 def _means(one: Replay, group: Mapping[Action, Hashable]) -> dict[Action, int]:

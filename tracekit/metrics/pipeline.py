@@ -10,7 +10,7 @@ import pandas as pd
 from tracekit.job.base import Job
 from tracekit.job.pipeline_window import GAP_PARTS, rank_parts, window
 from tracekit.job.pipelines import Pipeline, pipelines
-from tracekit.job.replay import CAUSES, causes, replay
+from tracekit.job.replay import CAUSES, causes, ideal, replay
 from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.schedule.closed import window_bubble_ratio
 from tracekit.schedule.recognise import UNKNOWN, Schedule, recognise
@@ -47,6 +47,7 @@ def compute(job: Job) -> Result:
             "stages": pd.concat([_stage_rows(p, rows) for p, rows in zip(found, parts, strict=True)], ignore_index=True),
             "actions": pd.concat([_action_rows(p) for p in found], ignore_index=True),
             "pipelines": table,
+            "ideal_actions": _ideal(found, steady),
         },
         notes=tuple(_notes(job, found, parts, table[steady])),
     )
@@ -106,6 +107,16 @@ def _simulated(pipeline: Pipeline, work: int) -> dict[str, float | None]:
     total = len(pipeline.ranks) * played.simulation.window_ns
     shares = causes(played).values() if played.trusted else [None] * len(names)
     return {"simulated_bubble_ratio": (total - work) / total, "simulation_error_ratio": played.error_ratio, **dict(zip(names, shares, strict=True))}
+
+
+def _ideal(found: Sequence[Pipeline], steady: pd.Series[bool]) -> pd.DataFrame:
+    """The first steady pipeline on paper, with even stages and nothing between actions; no rows where it cannot be simulated."""
+    columns = ["capture", "step", "pipeline", "rank", "stage", "action", "microbatch", "start_ns", "end_ns"]
+    for one, keep in zip(found, steady, strict=True):
+        if keep and (played := replay(one)) is not None and played.trusted:
+            rows = ideal(played).assign(capture=one.capture, step=pd.array([one.step] * len(one.actions), "Int64"), pipeline=one.number)
+            return rows[columns]
+    return pd.DataFrame({c: pd.Series(dtype="object" if c == "action" else "Int64") for c in columns})
 
 
 def _closed_form(schedule: Schedule, mean: dict[str, float | None]) -> float | None:
