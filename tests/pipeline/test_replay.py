@@ -46,6 +46,14 @@ def test_what_the_order_itself_costs_is_the_closed_form(shared: Path, job: str, 
     assert shares["handover"] > 0.01 > abs(shares["imbalance"])
 
 
+def test_what_a_rank_waits_is_divided_likewise(shared: Path) -> None:
+    analysis = analysis_of(shared / "forged" / "pp4_1f1b")
+    stages = analysis.result("pipeline").tables["stages"]
+    parts = stages[[f"wait_from_{cause}_ns" for cause in ("schedule", "handover", "imbalance", "variation")]]
+    assert ((parts.sum(axis=1) - stages["gaps_ns"]).abs() < 20_000).all()
+    assert (stages["wait_from_schedule_ns"] > 0).tolist() == [rank < 3 for rank in stages["rank"]]  # the last stage of 1F1B never waits in between
+
+
 def test_with_a_rank_missing_nothing_is_replayed(shared: Path) -> None:
     folder = shared / "forged" / "pp4_1f1b"
     part = analyze([folder / f"rank{r}.json.gz" for r in (0, 1, 3)], workers=1)

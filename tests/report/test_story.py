@@ -122,7 +122,9 @@ def test_an_emulated_run_says_so_everywhere():
 
 
 def test_null_is_shown_as_unknown():
-    facts = dict(next(s for s in story(pipeline().to_dict()).sections if s.name == "pipeline").facts)
+    document = pipeline().to_dict()
+    document["metrics"]["pipeline"]["summary"]["simulated_bubble_ratio"] = None
+    facts = dict(next(s for s in story(document).sections if s.name == "pipeline").facts)
     assert facts["simulated bubble"] == "unknown"
     assert facts["closed form bubble"] == "27.3 %"
 

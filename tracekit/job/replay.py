@@ -102,18 +102,29 @@ def causes(one: Replay) -> dict[str, float]:
 
     They add up to the bubble ratio of the simulation; a part that makes a bubble smaller is negative.
     """
+    ratios = [run.bubble_ratio or 0.0 for run in _step_by_step(one)]
+    return dict(zip(CAUSES, np.diff([0.0, *ratios]).tolist(), strict=True))
+
+
+def waits(one: Replay) -> pd.DataFrame:
+    """What each rank waited between its own actions in the simulation, in ns, by the same causes: rank, and a column per cause."""
+    each = np.array([run.ranks.sort_values("rank")["wait_ns"].to_numpy(np.int64) for run in _step_by_step(one)])
+    parts = np.diff(each, axis=0, prepend=np.zeros((1, each.shape[1]), np.int64))
+    return pd.DataFrame({"rank": one.ranks, **dict(zip(CAUSES, parts, strict=True))})
+
+
+def _step_by_step(one: Replay) -> list[Simulation]:
+    """The same order simulated with one more of the causes each time."""
     kind = _kinds(one)
     even = _means(one, kind)
     own = _means(one, {a: (a.stage, what) for a, what in kind.items()})
     pairs = _pairs(one.orders)
-    runs = [
+    return [
         simulate(one.orders, one.placement, even, pairs=pairs),
         simulate(one.orders, one.placement, even, one.handover, one.overhead, pairs),
         simulate(one.orders, one.placement, own, one.handover, one.overhead, pairs),
         one.simulation,
     ]
-    ratios = [run.bubble_ratio or 0.0 for run in runs]
-    return dict(zip(CAUSES, np.diff([0.0, *ratios]).tolist(), strict=True))
 
 
 def ideal(one: Replay) -> pd.DataFrame:

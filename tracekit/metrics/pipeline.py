@@ -10,7 +10,7 @@ import pandas as pd
 from tracekit.job.base import Job
 from tracekit.job.pipeline_window import GAP_PARTS, rank_parts, window
 from tracekit.job.pipelines import Pipeline, pipelines
-from tracekit.job.replay import CAUSES, causes, ideal, replay
+from tracekit.job.replay import CAUSES, Replay, causes, ideal, replay, waits
 from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.schedule.closed import window_bubble_ratio
 from tracekit.schedule.recognise import UNKNOWN, Schedule, recognise
@@ -37,17 +37,17 @@ def compute(job: Job) -> Result:
         return unavailable("only one rank has pipeline actions and no group links it to others: give the traces of the whole pipeline")
     gaps = job.table("gap_collectives")
     parts = [rank_parts(p, gaps[gaps["capture"].eq(p.capture)]) for p in found]
-    schedules = [_schedule(p) for p in found]
-    table = pd.DataFrame([_pipeline_row(p, rows, s) for p, rows, s in zip(found, parts, schedules, strict=True)])
+    schedules, played = [_schedule(p) for p in found], [replay(p) for p in found]
+    table = pd.DataFrame([_pipeline_row(p, rows, s, r) for p, rows, s, r in zip(found, parts, schedules, played, strict=True)])
     table = table.astype({"step": "Int64", **dict.fromkeys(("window_start_ns", "window_end_ns", "window_ns", "work_ns"), "Int64")})
     steady = _steady(job, table)
     return Result(
         summary=_summary(table[steady], table, pd.concat([p for p, keep in zip(parts, steady, strict=True) if keep]), job),
         tables={
-            "stages": pd.concat([_stage_rows(p, rows) for p, rows in zip(found, parts, strict=True)], ignore_index=True),
+            "stages": pd.concat([_stage_rows(p, rows, r) for p, rows, r in zip(found, parts, played, strict=True)], ignore_index=True),
             "actions": pd.concat([_action_rows(p) for p in found], ignore_index=True),
             "pipelines": table,
-            "ideal_actions": _ideal(found, steady),
+            "ideal_actions": _ideal(found, played, steady),
         },
         notes=tuple(_notes(job, found, parts, table[steady])),
     )
@@ -59,7 +59,7 @@ def _schedule(pipeline: Pipeline) -> Schedule:
     return recognise(orders, len(pipeline.ranks))
 
 
-def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule) -> dict[str, Any]:
+def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule, played: Replay | None) -> dict[str, Any]:
     """One row of the table ``pipelines``."""
     bounds, p = window(pipeline), len(pipeline.ranks)
     length = None if bounds is None else bounds[1] - bounds[0]
@@ -91,30 +91,29 @@ def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule) ->
         "longest_stage_bubble_ratio": None if not length else int(cost.iloc[longest] - rows["work_ns"].iloc[longest]) / int(cost.iloc[longest]),
         "compute_only_bubble_ratio": None if not length else (p * length - computed) / (p * length),
         "closed_form_bubble_ratio": _closed_form(schedule, mean),
-        **_simulated(pipeline, work),
+        **_simulated(played, work),
         **mean,
         "actions_source": ",".join(sorted(set(pipeline.actions["source"]))),
         "actions_confidence_ratio": None if pipeline.actions["explained_ratio"].isna().all() else float(pipeline.actions["explained_ratio"].min()),
     }
 
 
-def _simulated(pipeline: Pipeline, work: int) -> dict[str, float | None]:
+def _simulated(played: Replay | None, work: int) -> dict[str, float | None]:
     """The bubble of the same order and times on paper, and how far its window is from the measured one."""
-    played = replay(pipeline)
     names = [f"bubble_from_{cause}_ratio" for cause in CAUSES]
     if played is None:
         return dict.fromkeys(["simulated_bubble_ratio", "simulation_error_ratio", *names])
-    total = len(pipeline.ranks) * played.simulation.window_ns
+    total = len(played.ranks) * played.simulation.window_ns
     shares = causes(played).values() if played.trusted else [None] * len(names)
     return {"simulated_bubble_ratio": (total - work) / total, "simulation_error_ratio": played.error_ratio, **dict(zip(names, shares, strict=True))}
 
 
-def _ideal(found: Sequence[Pipeline], steady: pd.Series[bool]) -> pd.DataFrame:
+def _ideal(found: Sequence[Pipeline], played: Sequence[Replay | None], steady: pd.Series[bool]) -> pd.DataFrame:
     """The first steady pipeline on paper, with even stages and nothing between actions; no rows where it cannot be simulated."""
     columns = ["capture", "step", "pipeline", "rank", "stage", "action", "microbatch", "start_ns", "end_ns"]
-    for one, keep in zip(found, steady, strict=True):
-        if keep and (played := replay(one)) is not None and played.trusted:
-            rows = ideal(played).assign(capture=one.capture, step=pd.array([one.step] * len(one.actions), "Int64"), pipeline=one.number)
+    for one, again, keep in zip(found, played, steady, strict=True):
+        if keep and again is not None and again.trusted:
+            rows = ideal(again).assign(capture=one.capture, step=pd.array([one.step] * len(one.actions), "Int64"), pipeline=one.number)
             return rows[columns]
     return pd.DataFrame({c: pd.Series(dtype="object" if c == "action" else "Int64") for c in columns})
 
@@ -128,7 +127,7 @@ def _closed_form(schedule: Schedule, mean: dict[str, float | None]) -> float | N
     return window_bubble_ratio(schedule.name, p=schedule.ranks, m=schedule.microbatches, v=schedule.virtual, f=f, i=i, w=w)
 
 
-def _stage_rows(pipeline: Pipeline, rows: pd.DataFrame) -> pd.DataFrame:
+def _stage_rows(pipeline: Pipeline, rows: pd.DataFrame, played: Replay | None) -> pd.DataFrame:
     """Work per stage (what overlapped actions share counts with the one that started first), window parts per rank."""
     actions = pipeline.actions
     fresh = actions["end_ns"] - actions["fresh_start_ns"]
@@ -144,6 +143,9 @@ def _stage_rows(pipeline: Pipeline, rows: pd.DataFrame) -> pd.DataFrame:
     )
     work = work.groupby(["rank", "stage"], as_index=False).sum()
     out = work.merge(rows[["rank", "gaps_ns", *_WINDOW_PARTS, "receives_unknown"]], on="rank")
+    names = {cause: f"wait_from_{cause}_ns" for cause in CAUSES}
+    told = waits(played).rename(columns=names) if played is not None and played.trusted else pd.DataFrame({"rank": [], **{n: [] for n in names.values()}})
+    out = out.merge(told.astype({"rank": "int64", **dict.fromkeys(names.values(), "Int64")}), on="rank", how="left")
     for place, (name, value) in enumerate((("capture", pipeline.capture), ("step", pipeline.step), ("pipeline", pipeline.number))):
         out.insert(place, name, pd.Series(value, index=out.index, dtype="Int64" if name == "step" else "int64"))
     return out
@@ -257,7 +259,7 @@ METRIC = Metric(
         "of actions with their measured spans, the median hand-over between ranks and the median overhead between actions, simulated; "
         "simulation_error_ratio = its window / the measured one - 1. bubble_from_*: the simulated bubble divided: even stages and nothing between actions "
         "(schedule), what hand-overs and overheads add (handover), the stages' own mean times (imbalance), the single times (variation); null where "
-        "the simulation misses the window by more than 5 %."
+        "the simulation misses the window by more than 5 %. wait_from_* of a rank: what it waits between its own actions in the simulation, divided likewise."
     ),
     compute=compute,
 )
