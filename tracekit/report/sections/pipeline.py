@@ -42,5 +42,5 @@ def per_rank(stages: list[Row]) -> list[dict[str, Any]]:
     for (rank,), of in group(rows, ["rank"]).items():
         numbers = sorted(r["stage"] for r in of)
         names = {"stage": numbers[0], "stages": ", ".join(map(str, numbers))}
-        out.append({"rank": rank, **names, **{c: of[0].get(c) for c in (*PARTS, *WAITS)}, "work_ns": total(r["work_ns"] for r in of)})
+        out.append({"rank": rank, **names, **{c: of[0][c] for c in (*PARTS, *WAITS) if c in of[0]}, "work_ns": total(r["work_ns"] for r in of)})
     return sorted(out, key=lambda r: (r["stage"], r["rank"]))
