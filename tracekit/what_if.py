@@ -187,12 +187,11 @@ def _memory(analysis: Analysis, pipeline: Pipeline, one: Replay) -> tuple[tuple[
     """Per place what its rank held beside activations at the peak; per stage what one microbatch keeps. None where it is not known for all."""
     peaks = analysis.job.table("memory_peaks")
     mine = peaks[peaks["step"].eq(-1 if pipeline.step is None else pipeline.step) & peaks["activation_bytes"].notna()] if len(peaks) else peaks
-    order_of = pipeline.actions.groupby("rank")["stage"].min().sort_values(kind="stable").index.tolist()
     by_rank = mine.sort_values("allocated_peak_bytes").drop_duplicates("rank", keep="last").set_index("rank") if len(mine) else mine
-    if not len(mine) or not set(order_of) <= set(by_rank.index):
+    if not len(mine) or not set(one.ranks) <= set(by_rank.index):
         return None, None
-    activation = by_rank.loc[order_of, "activation_bytes"].to_numpy(np.float64)
-    beside = by_rank.loc[order_of, "allocated_peak_bytes"].to_numpy(np.int64) - activation.astype(np.int64)
+    activation = by_rank.loc[list(one.ranks), "activation_bytes"].to_numpy(np.float64)
+    beside = by_rank.loc[list(one.ranks), "allocated_peak_bytes"].to_numpy(np.int64) - activation.astype(np.int64)
     _, held = held_peaks(one.orders)
     each = activation / held.sort_values("rank")["in_flight"].to_numpy()
     return tuple(beside.tolist()), each[list(one.placement.rank_of)]
