@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tracekit needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0' -c constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[recorder,dev]' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[recorder,dashboard,postgres,dev]' -c constraints.txt
 	touch $@
 
 setup: $(READY)  ## make the virtual environment with pinned versions
