@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.analyses import forget
+
 #: Examples may take their time on a loaded machine: no test here measures speed.
 settings.register_profile("tracekit", deadline=None)
 settings.load_profile("tracekit")
@@ -21,6 +23,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(REPOSITORY / "tests").as_posix().startswith(ALONE):
             item.add_marker(pytest.mark.alone)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """When the last process is done, what they shared goes."""
+    run = getattr(session.config.pluginmanager.get_plugin("dsession"), "nodemanager", None)
+    if run is not None:
+        forget(run.testrunuid)
 
 
 @pytest.fixture(scope="session")

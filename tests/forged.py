@@ -1,4 +1,4 @@
-"""Forged jobs: simulated NCCL traces with exact truth, each read once per test session."""
+"""Forged jobs: simulated NCCL traces with exact truth, each read once per test run."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tracekit import Analysis, analyze
+from tests import analyses
+from tracekit import Analysis
 
 AREAS = ("steps", "breakdown", "collectives", "layers", "p2p", "pipeline", "memory", "recompute", "straggler", "clock")
 
 
-@cache
 def analysis_of(folder: Path) -> Analysis:
     """The analysis of a forged job's traces."""
-    return analyze(sorted(folder.glob("rank*.json*")), workers=1)
+    return analyses.analysis_of(*sorted(folder.glob("rank*.json*")))
 
 
 @cache

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.analyses import analysis_of
 from tests.conftest import REPOSITORY
-from tracekit import analyze
 
 SAMPLES = REPOSITORY / "sample_traces"
 GOLDEN = REPOSITORY / "tests" / "golden"
@@ -29,7 +29,7 @@ def samples() -> list[str]:
 @cache
 def report_of(name: str) -> dict[str, Any]:
     """A sample's report, read once however many tests look at it; not to be changed."""
-    return analyze(SAMPLES / name, workers=1).to_dict()
+    return analysis_of(SAMPLES / name).to_dict()
 
 
 def digest(name: str) -> dict[str, Any]:

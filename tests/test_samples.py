@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from tests.analyses import analysis_of
 from tests.golden import SAMPLES, samples
-from tracekit import analyze, wording
+from tracekit import wording
 
 README = (SAMPLES / "README.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `([\w-]+)` \| (.*)$", README, re.MULTILINE))
@@ -30,13 +31,13 @@ def test_the_script_records_each_sample_by_its_command() -> None:
 
 @pytest.mark.parametrize("name", ["pp-1f1b", "pp-interleaved-zb", "3d"])
 def test_bubbles_in_the_readme_are_those_of_the_reports(name: str) -> None:
-    s = analyze(SAMPLES / name, workers=1).result("pipeline").summary
+    s = analysis_of(SAMPLES / name).result("pipeline").summary
     assert f"bubble {wording.percent(s['bubble_ratio'])}" in ROWS[name]
     assert s["closed_form_bubble_ratio"] is None or f"closed form {wording.percent(s['closed_form_bubble_ratio'])}" in ROWS[name]
 
 
 @pytest.mark.parametrize("name", ["recompute-none", "recompute-full", "recompute-selective"])
 def test_activations_in_the_readme_are_those_of_the_reports(name: str) -> None:
-    s = analyze(SAMPLES / name, workers=1).result("memory").summary
+    s = analysis_of(SAMPLES / name).result("memory").summary
     theory = wording.size(s["activation_theory_bytes"]).split()[0]
     assert f"activations {wording.size(s['activation_bytes'])} (closed form {theory})" in ROWS[name]

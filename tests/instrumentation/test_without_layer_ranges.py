@@ -12,11 +12,9 @@ from instrumentation.launch import launch
 from tracekit import analyze
 
 RECIPES: dict[str, dict[str, int | str]] = {
-    "tp": {},
     "tp-sp": {},
     "cp": {},
     "fsdp": {},
-    "3d": {"microbatches": 2, "active": 1, "steps": 3},
     "3d interleaved": {"schedule": "interleaved", "layers": 4, "microbatches": 2, "active": 1, "steps": 3},
 }
 CALL = ["step", "kind", "group_ranks", "number"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.analyses import analysis_of as samples_of
 from tests.forged import analysis_of
 from tracekit import analyze
 from tracekit.job.pipelines import pipelines
@@ -22,7 +23,7 @@ def test_forged_pipelines_are_met_to_a_thousandth_or_so(shared: Path, job: str) 
 
 @pytest.mark.parametrize("run", ["pp-1f1b", "pp-interleaved-zb"])
 def test_real_runs_are_met_within_the_bounds_of_trust(run: str) -> None:
-    found = pipelines(analyze(SAMPLES / run, workers=1).job)
+    found = pipelines(samples_of(SAMPLES / run).job)
     assert found
     for one in found:
         played = replay(one)
