@@ -24,6 +24,12 @@ class UsageError(TracekitError):
     exit_code = 2
 
 
+class NoBaseline(TracekitError):
+    """There is nothing to compare with yet (exit code 5)."""
+
+    exit_code = 5
+
+
 class RunFailed(TracekitError):
     """A reference run ended with an error of one of its ranks (exit code 1)."""
 

@@ -1,0 +1,105 @@
+"""Is a run as good as its baseline? ``tracekit check HEAD… --baseline STORE``"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit.cli.comparing import (
+    AllowIncomparable,
+    BaselinePlace,
+    ConfigFile,
+    Ignore,
+    Inconclusive,
+    Limit,
+    Scenario,
+    asked_inconclusive,
+    ended_with,
+    rules_of,
+    scenario_of,
+    snapshots,
+    store_of,
+)
+from tracekit.cli.reading import Workers, reads
+from tracekit.cli.screen import say
+from tracekit.errors import NoBaseline, UsageError
+from tracekit.reading import DEFAULT, Reading
+
+if TYPE_CHECKING:
+    from tracekit.baselines import Entry, Store
+    from tracekit.compare import Rules, Snapshot
+
+
+@reads
+def check(
+    paths: Annotated[list[Path], typer.Argument(metavar="HEAD", help="Runs, reports or snapshots of what is to be checked.", show_default=False)],
+    baseline: BaselinePlace = None,
+    scenario: Scenario = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the comparison (tracekit.comparison/1) to stdout, and nothing else.")] = False,
+    ignore: Ignore = None,
+    allow_incomparable: AllowIncomparable = False,
+    limit: Limit = None,
+    inconclusive: Inconclusive = None,
+    missing_baseline: Annotated[
+        str | None, typer.Option("--missing-baseline", metavar="pass|fail", help="What to end with where there is no baseline yet.", show_default="exit code 5")
+    ] = None,
+    config: ConfigFile = None,
+    workers: Workers = None,
+    reading: Reading = DEFAULT,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> int:
+    """Hold runs against the rolling baseline of their scenario and setup.
+
+    The base is every run of the last commits that were kept for the same scenario and setup. Beside the comparison, the
+    history is searched for metrics that creep: ten times one percent is found although no single step is.
+
+    \b
+    Examples:
+      tracekit check runs/head --baseline baselines/ --scenario tp2
+      tracekit check head.json --baseline git:tracekit-baselines
+      tracekit check runs/head-* --baseline s3://bucket/baselines --json
+
+    \b
+    Exit codes: 0 unchanged or improved, 1 regressed or a limit broken,
+    3 cannot tell, 4 an input is unreadable, 5 no baseline.
+    """
+    from tracekit.compare import compare
+    from tracekit.settings import settings
+
+    if (missing := missing_baseline or settings(config).values["missing_baseline"]) not in ("pass", "fail"):
+        raise UsageError(f"--missing-baseline is pass or fail, not {missing!r}")
+    rules, store, name = rules_of(config, ignore, allow_incomparable, limit), store_of(baseline, config), scenario_of(scenario, config)
+    chosen = asked_inconclusive(inconclusive, config)
+    head = snapshots(paths, reading, workers)
+    history = _history(store, name, head[0], rules, settings(config).values["window"])
+    if not history:
+        if missing == "fail":
+            raise NoBaseline(f"no baseline of scenario {name!r} in {store.files}: keep one with tracekit baseline add RUN --scenario {name}")
+        say(f"no baseline of scenario {name!r} in {store.files}: nothing to compare with")
+        if json:
+            sys.stdout.write(jsonlib.dumps({"schema": "tracekit.comparison/1", "verdict": None, "sentence": "no baseline yet", "exit_code": 0}) + "\n")
+        return 0
+    base = [run for _, runs in history for run in runs]
+    made = compare(base, head, rules, history=history, scenario=name)
+    return ended_with(made, as_json=json, inconclusive=chosen)
+
+
+def _history(store: Store, scenario: str, head: Snapshot, rules: Rules, commits: int) -> list[tuple[str, list[Snapshot]]]:
+    """The baseline's window: of the head's own setup where there is one, else of the newest other, which then is incomparable."""
+    from tracekit.baselines.store import window
+    from tracekit.compare.fingerprint import differences
+
+    entries, wrong = store.entries(scenario)
+    for line in wrong[:3]:
+        say(f"left out: {line}")
+    scopes: dict[str, list[Entry]] = {}
+    for entry in entries:
+        scopes.setdefault(entry.scope, []).append(entry)
+    same = [e for of in scopes.values() for e in of if not differences(store.snapshot(of[-1]).fingerprint, head.fingerprint, rules.ignore)[0]]
+    newest = scopes[entries[-1].scope] if entries else []
+    chosen = sorted(same, key=lambda e: (e.created, e.name)) or newest
+    return [(commit, [store.snapshot(e) for e in of]) for commit, of in window(chosen, commits)]

@@ -1,0 +1,119 @@
+"""What do the commands that compare runs share? Reading runs, their rules, and how a comparison ends."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracekit.cli.screen import Meter, meter, rich_terminal
+from tracekit.errors import UsageError
+from tracekit.reading import DEFAULT, Reading
+
+if TYPE_CHECKING:
+    from tracekit.baselines import Store
+    from tracekit.compare import Comparison, Rules, Snapshot
+
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="NAME", help="What may differ between the sides (repeat): torch, nccl, device_names, model, …", show_default=False),
+]
+AllowIncomparable = Annotated[bool, typer.Option("--allow-incomparable", help="Compare although hardware, software or job differ.")]
+Limit = Annotated[
+    list[str] | None, typer.Option("--limit", metavar="TEXT", help="A limit that the head must keep (repeat): 'bubble_ratio <= 0.15'.", show_default=False)
+]
+Inconclusive = Annotated[
+    str | None, typer.Option("--inconclusive", metavar="pass|fail", help="What to end with where it cannot be told.", show_default="exit code 3")
+]
+BaselinePlace = Annotated[
+    str | None, typer.Option("--baseline", metavar="STORE", help="A folder, git:BRANCH, or a URL (s3://…).", show_default="as set in tracekit.toml")
+]
+Scenario = Annotated[str | None, typer.Option("--scenario", metavar="NAME", help="What the runs are runs of.", show_default="as set, or default")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Read this instead of the project's tracekit.toml or pyproject.toml.")]
+
+
+def snapshots(paths: Sequence[Path], reading: Reading = DEFAULT, workers: int | None = None) -> list[Snapshot]:
+    """The runs that paths name; traces are analysed, reports and snapshots read."""
+    from tracekit.analysis import analyze
+    from tracekit.compare.inputs import read_runs
+
+    with meter() as progress:
+
+        def analyse(path: Path) -> dict[str, Any]:
+            return analyze(path, workers=workers, progress=_of(progress, path), reading=reading).to_dict()
+
+        return read_runs(paths, analyse, max_bytes=reading.max_bytes)
+
+
+def _of(progress: Meter, path: Path) -> Any:
+    return lambda done, total, what: progress(done, total, f"{path.name}: {what}")
+
+
+def rules_of(config: Path | None, ignore: Sequence[str] | None, allow: bool, limits: Sequence[str] | None) -> Rules:
+    """The project's rules, with what the command line says on top."""
+    from tracekit.compare.budgets import budget
+    from tracekit.settings import settings
+
+    rules = settings(config).rules
+    return replace(
+        rules,
+        ignore=(*rules.ignore, *(name for given in ignore or () for name in given.split(",") if name)),
+        allow_incomparable=allow or rules.allow_incomparable,
+        budgets=(*rules.budgets, *(budget(text) for text in limits or ())),
+    )
+
+
+def store_of(place: str | None, config: Path | None) -> Store:
+    """The baseline store that is named, or set.
+
+    Raises:
+        UsageError: none is.
+    """
+    from tracekit.baselines import open_store
+    from tracekit.settings import settings
+
+    return open_store(place or settings(config).values["baseline"] or "")
+
+
+def scenario_of(given: str | None, config: Path | None) -> str:
+    """The scenario that is named, or set."""
+    from tracekit.settings import settings
+
+    return given or str(settings(config).values["scenario"])
+
+
+def asked_inconclusive(given: str | None, config: Path | None) -> str | None:
+    """``pass``, ``fail`` or None.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    from tracekit.settings import settings
+
+    chosen = given if given is not None else settings(config).inconclusive
+    if chosen not in (None, "pass", "fail"):
+        raise UsageError(f"--inconclusive is pass or fail, not {chosen!r}")
+    return chosen
+
+
+def ended_with(comparison: Comparison, *, as_json: bool, inconclusive: str | None) -> int:
+    """Show a comparison and give its exit code."""
+    from tracekit.report import regression
+    from tracekit.thresholds import exit_code
+
+    code = exit_code(comparison.verdict, inconclusive)
+    document = {**comparison.to_dict(), "exit_code": code}
+    if as_json:
+        sys.stdout.write(jsonlib.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    elif rich_terminal():
+        from rich.console import Console
+
+        Console(highlight=False).print(regression.renderable(document))
+    else:
+        sys.stdout.write(regression.text(document))
+    return code
