@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit import theory
+from tracekit import flop_counts, theory
 
 # heads, hidden, layers, tensor, pipeline, gpus, global batch, microbatch: arXiv 2205.05198 Table 3; s 2048, V 51200.
 CASES = {
@@ -27,15 +27,18 @@ TABLE_5 = {"22B": (1.10, 41.5, 43.7), "175B": (13.75, 51.4, 52.8), "530B": (37.8
 @pytest.mark.parametrize("model", CASES)
 def test_activation_bytes_are_those_of_table_2(model: str) -> None:
     a, h, _, t, _, _, _, b = CASES[model]
-    ways = (
-        {},
-        {"t": t},
-        {"t": t, "sequence_parallel": True},
-        {"t": t, "recompute": "selective:core_attention"},
-        {"t": t, "sequence_parallel": True, "recompute": "selective:core_attention"},
-        {"t": t, "recompute": "full"},
-    )
-    assert tuple(theory.activation_bytes_per_layer(2048, b, h, a, **way) for way in ways) == PER_LAYER[model]
+    got = [
+        theory.activation_bytes_per_layer(2048, b, h, a, t if mode.tensor_parallel else 1, sequence_parallel=mode.sequence_parallel, recompute=mode.recompute)
+        for mode in theory.ACTIVATION_MODES
+    ]
+    assert tuple(got) == PER_LAYER[model]
+
+
+@pytest.mark.parametrize(("with_ms", "percent"), [(27.2, 39), (20.9, 7), (20.3, 4)])  # full, selective, selective + sequence parallel
+def test_overhead_is_that_of_table_4(with_ms: float, percent: int) -> None:
+    without = 7.7 + 11.9
+    assert round(100 * (theory.step_overhead(without, with_ms - without) or 0)) == percent
+    assert theory.step_overhead(0, 1) is None
 
 
 def test_flash_attention_keeps_what_selective_recomputation_keeps() -> None:
@@ -70,16 +73,22 @@ def test_output_layer_keeps_logits_in_fp32() -> None:
 def test_flops_reproduce_mfu_and_hfu(model: str) -> None:
     _, h, layers, _, _, gpus, batch, _ = CASES[model]
     seconds, mfu, hfu = TABLE_5[model]
-    model_ = theory.model_flops(batch, layers, 2048, h, 51200)
-    hardware = theory.hardware_flops(batch, layers, 2048, h, 51200, "selective:core_attention")
-    assert hardware is not None
-    got = [theory.flops_utilization(x, seconds, gpus, 312e12) for x in (model_, hardware)]
+    model_ = flop_counts.model_flops(batch, layers, 2048, h, 51200)
+    hardware = model_ + flop_counts.repeated_flops(batch, 2048, h, core=layers)
+    got = [flop_counts.flops_utilization(x, seconds, gpus, 312e12) for x in (model_, hardware)]
     assert [100 * (x or 0) for x in got] == pytest.approx([mfu, hfu], abs=0.25)
 
 
+def test_the_flops_of_gpt_are_those_of_the_paper_and_other_models_count_their_own_matrices() -> None:
+    b, n, s, h, v = 3, 5, 7, 11, 13
+    assert flop_counts.model_flops(b, n, s, h, v) == pytest.approx(72 * b * n * s * h * h * (1 + s / (6 * h) + v / (12 * h * n)))
+    # two query heads of size 4 share one key and value head; a gated MLP of width 6 has three matrices
+    matrices = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 6
+    assert flop_counts.forward_flops_per_layer(s, 8, attention=8, kv=4, mlp=6, gated=True) == 2 * matrices + 2 * 2 * s * 8
+
+
 def test_full_recomputation_runs_a_third_more() -> None:
-    got = theory.hardware_flops(1, 1000, 2048, 4096, 0, "full")
-    assert got == pytest.approx(4 / 3 * theory.model_flops(1, 1000, 2048, 4096, 0))
+    assert 3 * flop_counts.repeated_flops(1, 2048, 4096, whole=1000) == flop_counts.model_flops(1, 1000, 2048, 4096, 0)
     assert theory.recompute_overhead_theory("full") == pytest.approx(1 / 3)
     assert theory.recompute_overhead_theory("selective:op") is None
     # 4bs^2h over 72bsh^2 + 12bs^2h, s = 6h: 4 / (12 + 12) of it

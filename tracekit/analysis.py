@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.analysed import Analysed
 from tracekit.ingest import Progress, ingest
 from tracekit.job.assemble import build
 from tracekit.job.base import Job
 from tracekit.link_speed import link_speeds
 from tracekit.metrics import METRICS, Metric, Result
+from tracekit.model_sizes import ModelSizes, given_sizes
 from tracekit.reading import DEFAULT, Reading
 from tracekit.schema import REPORT_SCHEMA
 from tracekit.vocabulary import Severity
@@ -31,6 +33,7 @@ def analyze(
     reading: Reading = DEFAULT,
     capture: int | None = None,
     link_gbps: float | str | Mapping[str, float] | None = None,
+    model: ModelSizes | Mapping[str, Any] | None = None,
 ) -> Analysis:
     """Analyse the traces of one job.
 
@@ -41,22 +44,23 @@ def analyze(
         reading: caps against hostile files, and whether to salvage damaged ones.
         capture: use only the captures (profiler cycles) of this number; None: all.
         link_gbps: speed of the links, GB/s (1e9) of bus bandwidth per GPU: one number, or one per mesh axis (``{"tp": 450.0, "dp": 50.0}``).
+        model: sizes of the model and its step, and the peak of a device, above those of ``run.json`` (``model_sizes.ModelSizes``, or its names and values).
 
     Returns:
         The analysis; metrics are computed when they are first asked for.
 
     Raises:
         InputError: a path is missing, no trace, or damaged.
-        UsageError: the paths are of several jobs, or a link speed is none.
+        UsageError: the paths are of several jobs, a link speed or a model size is none.
 
     Example:
         >>> report = analyze("runs/tp").to_dict()  # doctest: +SKIP
         >>> report["metrics"]["collectives"]["summary"]  # doctest: +SKIP
     """
-    speeds = link_speeds(link_gbps)
+    speeds, sizes = link_speeds(link_gbps), given_sizes(model)
     listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
     ingested = ingest(listed, workers=workers, progress=progress, reading=reading, capture=capture)
-    job = build(ingested.ranks)
+    job = build(ingested.ranks, sizes)
     return Analysis(replace(job, findings=(*ingested.findings, *job.findings), link_gbps=speeds))
 
 
@@ -75,6 +79,11 @@ class Analysis:
     def metrics(self) -> tuple[Metric, ...]:
         """Every metric there is, in the order of the report."""
         return METRICS
+
+    @property
+    def steady_steps(self) -> frozenset[int]:
+        """The steps over which means are taken: complete on every rank, and no warm-up."""
+        return self.job.steady_steps
 
     def result(self, name: str) -> Result:
         """A metric's answer.
@@ -124,26 +133,31 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """The report document (schema ``tracekit.report/1``): only str, int, float, bool, None, lists and dicts."""
-        from tracekit import __version__
-
-        metrics = {}
-        for metric in METRICS:
-            result = self.result(metric.name)
-            metrics[metric.name] = {
-                "title": metric.title,
-                "question": metric.question,
-                "definition": metric.definition,
-                "available": result.available,
-                "reason": result.reason,
-                "notes": list(result.notes),
-                "summary": plain(dict(result.summary)),
-                "tables": {name: records(table) for name, table in result.tables.items()},
-            }
-        return {"schema": REPORT_SCHEMA, "tracekit": __version__, "health": plain(self.health()), "run": self.run(), "metrics": metrics}
+        return document_of(self)
 
     def to_json(self, indent: int | None = None) -> str:
         """The report document as strict JSON (no NaN, no Infinity)."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def document_of(analysis: Analysed) -> dict[str, Any]:
+    """The report document of an analysis, be it stored or just made."""
+    from tracekit import __version__
+
+    metrics = {}
+    for metric in analysis.metrics:
+        result = analysis.result(metric.name)
+        metrics[metric.name] = {
+            "title": metric.title,
+            "question": metric.question,
+            "definition": metric.definition,
+            "available": result.available,
+            "reason": result.reason,
+            "notes": list(result.notes),
+            "summary": plain(dict(result.summary)),
+            "tables": {name: records(table) for name, table in result.tables.items()},
+        }
+    return {"schema": REPORT_SCHEMA, "tracekit": __version__, "health": plain(analysis.health()), "run": analysis.run(), "metrics": metrics}
 
 
 def _format(name: str, packing: str) -> str:

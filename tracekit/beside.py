@@ -30,11 +30,17 @@ class _Model(msgspec.Struct):
     dtype_bytes: _Natural | None = None
     mlp_ratio: float | None = None
     dropout: float | None = None
+    kv_heads: _Natural | None = None
+    head_size: _Natural | None = None
+    ffn_hidden: _Natural | None = None
+    gated_mlp: bool | None = None
+    experts: _Natural | None = None
 
 
 class _Training(msgspec.Struct):
     microbatch_size: _Natural | None = None
     microbatches: _Natural | None = None
+    global_batch: _Natural | None = None
     optimizer: str | None = None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -86,6 +86,17 @@ def ingest(
         says = f"{len(found.ignored)} other files were ignored: {', '.join(found.ignored[:5])}{', …' if len(found.ignored) > 5 else ''}"
         findings.append(finding("files_ignored", Severity.INFO, says, count=len(found.ignored)))
     return Ingested(ranks, tuple(findings))
+
+
+def traces(paths: Sequence[str | Path], reading: Reading = DEFAULT, capture: int | None = None) -> Iterator[RankTrace]:
+    """The whole trace of every rank found under the paths, after the passes, one at a time; times are each rank's own.
+
+    Raises:
+        InputError: a path is missing, holds no trace, or a trace in it is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="tracekit-") as scratch:
+        for source in find(paths, reading, Path(scratch)).sources:
+            yield from (run_passes(trace) for trace in _joined(source, reading) if capture in (None, trace.meta.capture))
 
 
 def boil(source: Source, reading: Reading = DEFAULT) -> list[RankFacts] | InputError:

@@ -228,8 +228,8 @@ NEEDS: tuple[Need, ...] = (
         "model",
         "sizes of the model",
         _model,
-        {"memory": "closed forms", "budget": "ideal compute, MFU and HFU"},
-        "record with tracekit.recorder, which writes run.json",
+        {"memory": "closed forms", "budget": "ideal compute", "utilization": "everything"},
+        "record with tracekit.recorder, which writes run.json; or give --hidden, --layers, --heads, --sequence, --vocabulary and --global-batch",
     ),
 )
 

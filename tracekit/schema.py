@@ -7,6 +7,10 @@ null means unknown and there is no -1. All times are int64 ns since the Unix epo
 
 from __future__ import annotations
 
+from tracekit.memory_tables import MEMORY_ACCOUNTS as MEMORY_ACCOUNTS
+from tracekit.memory_tables import MEMORY_IN_FLIGHT as MEMORY_IN_FLIGHT
+from tracekit.memory_tables import MEMORY_MICROBATCHES as MEMORY_MICROBATCHES
+from tracekit.memory_tables import MEMORY_OWNERS as MEMORY_OWNERS
 from tracekit.stated import BENCHMARKS as BENCHMARKS
 from tracekit.stated import COMMUNICATORS as COMMUNICATORS
 from tracekit.stated import GROUP_STATUS as GROUP_STATUS
@@ -253,9 +257,12 @@ MEMORY_PEAKS: Table = {
     "gradient_bytes": Column("Int64", ""),
     "optimizer_state_bytes": Column("Int64", ""),
     "activation_bytes": Column("Int64", "saved in a layer's forward until its backward frees it"),
+    "activation_peak_bytes": Column("Int64", "most activations alive at one time, which need not be when most was allocated"),
     "input_bytes": Column("Int64", "batches and receive buffers"),
-    "temporary_bytes": Column("Int64", ""),
-    "unknown_bytes": Column("int64", "the categories sum to the peak exactly"),
+    "temporary_bytes": Column("Int64", "communication buffers among them"),
+    "communication_bytes": Column("Int64", "of temporary_bytes: communication buffers"),
+    "unknown_bytes": Column("int64", "the categories (temporary with its communication buffers once) sum to the peak exactly"),
+    "reserved_at_peak_bytes": Column("Int64", "reserved when allocated was highest; null where there is no caching allocator"),
     "baseline_source": Column("object", "where the level before the recording comes from: recorder, totals, snapshot, none"),
 }
 
@@ -328,6 +335,16 @@ EXPOSED: Table = {
     "group_ranks": Column("object", "'0,1,2,3', or null"),
 }
 
+#: When a device did nothing, and what its host did meanwhile; the pieces of a device and step sum to idle_ns of busy.
+IDLE_PIECES: Table = {
+    "device": Column("int64", "device index (0 on CPU)"),
+    **_STEP,
+    **_TIME,
+    "idle_ns": Column("int64", "idle time inside; less than end - start where short pieces are put together"),
+    "cause": Column("object", "input: the host fetched data; launch: the work after it was launched only when the device was idle; null: not known"),
+    "in_action": Column("bool", "inside a pipeline action, or the step has none: its place does not matter, and all such pieces of a cause are one row"),
+}
+
 #: Every table of a rank's facts, by name.
 FACTS: dict[str, Table] = {
     "findings": FINDINGS,
@@ -345,10 +362,15 @@ FACTS: dict[str, Table] = {
     "memory_peaks": MEMORY_PEAKS,
     "memory_layers": MEMORY_LAYERS,
     "memory_curve": MEMORY_CURVE,
+    "memory_owners": MEMORY_OWNERS,
+    "memory_microbatches": MEMORY_MICROBATCHES,
+    "memory_in_flight": MEMORY_IN_FLIGHT,
+    "memory_accounts": MEMORY_ACCOUNTS,
     "recompute": RECOMPUTE,
     "compute_parts": COMPUTE_PARTS,
     "links": LINKS,
     "operator_times": OPERATOR_TIMES,
     "exposed": EXPOSED,
+    "idle_pieces": IDLE_PIECES,
     **STATED,
 }

@@ -106,6 +106,8 @@ MEMORY_SNAPSHOTS: Table = {
     "blocks_end_bytes": Column("Int64", "whole blocks handed out at the end: torch.cuda.memory_allocated()"),
     "inactive_end_bytes": Column("Int64", "reserved at the end and in no block in use: cached or fragmented"),
     "largest_inactive_end_bytes": Column("Int64", "the largest of its pieces"),
+    "split_inactive_end_bytes": Column("Int64", "of it in segments that hold blocks in use too: fragmentation, which emptying the cache does not free"),
+    "expandable_segments": Column("Int64", "segments that grow and shrink (expandable_segments:True); null where the snapshot does not say"),
 }
 
 #: Tables that a file may state outright; a rank's facts hold them as they are.

@@ -123,7 +123,7 @@ def activation_bytes_per_layer(
     dtype_bytes: int = 2,
     mask_bytes: int = 1,
     dropout: bool = True,
-    mlp_ratio: int = 4,
+    mlp_ratio: float | Fraction = 4,
     regather: bool = True,
 ) -> int | None:
     """Bytes that one transformer layer keeps for its backward, per microbatch and rank.
@@ -186,11 +186,38 @@ def activation_bytes_per_layer(
     masks = mask_bytes if dropout else 0
     outside = Fraction(2 * dtype_bytes + 2 * masks, t if sequence_parallel else 1)
     gathered = Fraction(2 * dtype_bytes, t if sequence_parallel and regather else 1)
-    inside = Fraction((4 + 2 * mlp_ratio) * dtype_bytes, t)
+    inside = (4 + 2 * Fraction(mlp_ratio)) * dtype_bytes / t
     total = elements * (outside + gathered + inside)
     if not flash and recompute == "none":
         total += Fraction(s * s * a * b * (dtype_bytes + masks + (dtype_bytes if dropout else 0)), t)
     return int(total)
+
+
+class ActivationMode(NamedTuple):
+    """A way to keep fewer activations: a column of arXiv 2205.05198 Table 2.
+
+    Attributes:
+        name: what it is called here.
+        tensor_parallel: matrices are split over the tensor-parallel ranks; otherwise the layer is whole.
+        sequence_parallel: so are norms, dropout and residual, along the sequence.
+        recompute: as in :func:`activation_bytes_per_layer`.
+    """
+
+    name: str
+    tensor_parallel: bool
+    sequence_parallel: bool
+    recompute: str
+
+
+#: The six modes of Table 2, in its order.
+ACTIVATION_MODES = (
+    ActivationMode("none", False, False, "none"),
+    ActivationMode("tp", True, False, "none"),
+    ActivationMode("tp_sp", True, True, "none"),
+    ActivationMode("tp_selective", True, False, "selective:core_attention"),
+    ActivationMode("tp_sp_selective", True, True, "selective:core_attention"),
+    ActivationMode("full", False, False, "full"),
+)
 
 
 def output_activation_bytes(s: int, b: int, h: int, vocabulary: int, t: int = 1, dtype_bytes: int = 2) -> int | None:
@@ -279,6 +306,25 @@ def state_bytes(parameters: int, optimizer: str = "adamw", dtype_bytes: int = 4,
     )
 
 
+def step_overhead(without: float, extra: float) -> float | None:
+    """Time that recomputation adds to forward and backward, over what they take without it: T_with / T_without - 1.
+
+    The "combined" overhead of arXiv 2205.05198 Table 4: 39 % where a layer takes 7.7 + 11.9 ms and 27.2 ms with full
+    recomputation. Over the backward alone the same times give 64 %: the denominator has to be named.
+
+    Args:
+        without: time of forward and backward without the repeated part.
+        extra: time of the repeated part.
+
+    Returns:
+        A ratio, or None where ``without`` is not above 0.
+
+    >>> round(100 * (step_overhead(7.7 + 11.9, 27.2 - (7.7 + 11.9)) or 0))
+    39
+    """
+    return extra / without if without > 0 else None
+
+
 def recompute_overhead_theory(mode: str, s: int | None = None, h: int | None = None) -> float | None:
     """FLOPs of repeated forwards over those of forward and backward, the repeated part not among the latter.
 
@@ -306,48 +352,3 @@ def recompute_overhead_theory(mode: str, s: int | None = None, h: int | None = N
         x = s / (6 * h)
         return x / (3 * (1 + x))
     return None
-
-
-def model_flops(batch: int, layers: int, s: int, h: int, vocabulary: int) -> float:
-    """FLOPs of one step's forward and backward: 72BLsh^2(1 + s/6h + V/12hL). Source: arXiv 2205.05198 eq. 7.
-
-    Args:
-        batch: B, samples of the whole step.
-        layers: L.
-        s: sequence length.
-        h: hidden size.
-        vocabulary: V.
-    """
-    return 72 * batch * layers * s * h * h * (1 + s / (6 * h) + vocabulary / (12 * h * layers))
-
-
-def hardware_flops(batch: int, layers: int, s: int, h: int, vocabulary: int, recompute: str = "none") -> float | None:
-    """FLOPs of one step that the hardware runs, repeated ones included.
-
-    ``selective:core_attention``: 72BLsh^2(1 + s/3h + V/12hL), the formula of arXiv 2205.05198 appendix A, with which its
-    Table 5 was made (it counts the repeated attention as often as its forward and backward together; the two products
-    alone would be s/18h). ``full``: every layer's forward once more, 72BLsh^2(4/3(1 + s/6h) + V/12hL).
-
-    Returns:
-        FLOPs, or None for other modes.
-    """
-    unit = 72 * batch * layers * s * h * h
-    head = vocabulary / (12 * h * layers)
-    if recompute == "none":
-        return model_flops(batch, layers, s, h, vocabulary)
-    if recompute == "selective:core_attention":
-        return unit * (1 + s / (3 * h) + head)
-    return unit * (4 / 3 * (1 + s / (6 * h)) + head) if recompute == "full" else None
-
-
-def flops_utilization(flops: float, seconds: float, devices: int, peak_flops: float) -> float | None:
-    """MFU (of :func:`model_flops`) or HFU (of :func:`hardware_flops`): flops / (seconds x devices x peak).
-
-    Source: PaLM, arXiv 2204.02311 appendix B; arXiv 2205.05198 section 6.3.
-
-    Returns:
-        A ratio, or None where time, devices or peak are not above 0.
-    """
-    if seconds <= 0 or devices < 1 or peak_flops <= 0:
-        return None
-    return flops / (seconds * devices * peak_flops)

@@ -17,6 +17,7 @@ UNKNOWN = "unknown"
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _DECIMAL_SIZE = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_FLOPS = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP"))
 #: Of numbers in GB/s (1e9); gloo on one machine moves single MB/s.
 _RATE = ((1.0, "GB/s"), (1e-3, "MB/s"))
 _UNITS = {"_ns": _TIME, "_bytes": _SIZE}
@@ -60,6 +61,15 @@ def sizes(count: float | None) -> str:
     return binary if binary.endswith(" B") or binary == UNKNOWN else f"{binary} ({_scaled(count, _DECIMAL_SIZE)})"
 
 
+def flops(count: float | None) -> str:
+    """Floating-point operations in a decimal unit.
+
+    >>> flops(312e12), flops(None)
+    ('312 TFLOP', 'unknown')
+    """
+    return _scaled(count, _FLOPS)
+
+
 def percent(ratio: float | None) -> str:
     """A ratio as percent, one digit after the point.
 
@@ -82,6 +92,8 @@ def scalar(name: str, value: Any) -> str:
             return sizes(value)
         if name.endswith("_ratio") or name == "bubble_over_ideal":
             return percent(value)
+        if name.endswith(("_flops", "_flops_per_s")):
+            return flops(value) + ("/s" if name.endswith("_per_s") else "")
         if name.endswith("_gbps"):
             factor, unit = _unit(value, _RATE)
             return f"{_digits(value / factor)} {unit}"
@@ -99,7 +111,7 @@ def label(name: str) -> str:
     >>> label("exposed_comm_ns")
     'exposed comm'
     """
-    for suffix in ("_ts_ns", "_ns", "_bytes", "_ratio", "_gbps", "_ppm"):
+    for suffix in ("_ts_ns", "_ns", "_bytes", "_ratio", "_gbps", "_ppm", "_per_s"):
         if name.endswith(suffix) and len(name) > len(suffix):
             name = name[: -len(suffix)]
             break
@@ -118,6 +130,8 @@ def column(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
         factor, unit = _unit(max(known), _UNITS[suffix]) if any(known) else _UNITS[suffix][-3 if suffix == "_bytes" else 1]
         digits = 0 if factor == 1 else _places(max(known, default=0) / factor)
         return f"{label(name)} ({unit})", [("0" if v == 0 else f"{v / factor:,.{digits}f}") if _number(v) else scalar(name, v) for v in values]
+    if name.endswith(("_flops", "_flops_per_s")):
+        return label(name), [scalar(name, v) for v in values]
     if name.endswith("_gbps"):
         factor, unit = _unit(max(known, default=1), _RATE)
         return f"{label(name)} ({unit})", [_digits(v / factor) if _number(v) else scalar(name, v) for v in values]
@@ -150,19 +164,17 @@ def ranks(numbers: Iterable[int]) -> str:
 
 
 #: Parts of the step budget that are the work itself, in the order of a step; all others are cost or loss.
-WORK = ("forward", "backward", "optimizer", "other_compute", "compute", "graph")
+WORK = ("ideal_compute", "forward", "backward", "optimizer", "other_compute", "compute", "graph")
 
 
 def part(name: object, axis: object = None) -> str:
     """A part of the step budget in words.
 
     >>> part("comm_wait", "tp"), part("comm_wait", "pp"), part("other_compute")
-    ('waiting in tp communication', 'waiting to receive (bubble)', 'other compute')
+    ('waiting in tp communication', 'waiting in pp communication', 'other compute')
     """
     raw = str(name)
     where = f"{clean(axis)} communication" if axis else "communication"
-    if raw == "comm_wait" and axis == "pp":
-        return "waiting to receive (bubble)"
     words = {
         "recompute": "recomputation",
         "comm_wait": f"waiting in {where}",
@@ -170,6 +182,9 @@ def part(name: object, axis: object = None) -> str:
         "comm_unsplit": f"exposed {where}",
         "exposed_comm": f"exposed {where}",
         "copies": "exposed copies",
+        "bubble": "pipeline bubble",
+        "input_wait": "waiting for input data",
+        "launch_gap": "launch gaps",
         "graph": "whole CUDA graphs, not divided",
     }
     return words.get(raw) or (f"{label(raw)} ({clean(axis)})" if axis else label(raw))

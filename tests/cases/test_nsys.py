@@ -19,7 +19,7 @@ def test_graphs_without_kernels_are_busy_time(shared: Path) -> None:
         assert row[part] is want["kernel_split"], part
     assert summary["compute_ratio"] is None and summary["exposed_comm_ratio"] is None
     parts = {part["part"]: part["duration_ns"] for part in report["metrics"]["budget"]["tables"]["ranks"]}
-    assert parts == {"graph": 500_000, "idle": 200_000}
+    assert parts == {"graph": 500_000, "launch_gap": 200_000}
     code, text, _ = shell("analyze", found.path)
     assert code == 0 and "71.4 %" in text
     assert "no GPU activity" not in text and "no such table" not in text and "no device work" not in text

@@ -13,6 +13,7 @@ from tests.builders import kernel, launch, passed, span
 from tracekit import schema
 from tracekit.facts.busy import busy
 from tracekit.facts.calls import calls
+from tracekit.facts.idle import idle
 from tracekit.facts.parts import parts
 from tracekit.facts.steps import steps
 from tracekit.job.assemble import build
@@ -37,7 +38,7 @@ def device_step(*work: tuple[str, float, float], seq: bool = True) -> list[dict[
 
 def facts(trace: RankTrace, rank: int = 0) -> RankFacts:
     tables: dict[str, Any] = {}
-    for fact in (steps, busy, calls, parts):
+    for fact in (steps, busy, calls, parts, idle):
         tables.update(fact(trace))
     return RankFacts(RankMeta(rank=rank, device_type="gpu"), tables)
 
@@ -52,8 +53,9 @@ def test_waiting_and_moving_bytes_are_told_apart_with_both_ranks() -> None:
     mine = device_step(("gemm", 10, 30), ("ncclDevKernel_AllReduce", 20, 60))
     late = device_step(("gemm", 10, 45), ("ncclDevKernel_AllReduce", 50, 60))
     job = build({(r, 0): facts(passed(events, rank=r, world=2), r) for r, events in enumerate((mine, late))})
-    assert account(job) == {("other_compute", None): 20_000, ("comm_wait", "tp"): 20_000, ("comm_transfer", "tp"): 10_000, ("idle", None): 50_000}
-    assert account(job, 1) == {("other_compute", None): 35_000, ("comm_transfer", "tp"): 10_000, ("idle", None): 55_000}
+    moved, first = {("comm_transfer", "tp"): 10_000}, {("launch_gap", None): 10_000}
+    assert account(job) == {("other_compute", None): 20_000, ("comm_wait", "tp"): 20_000, **moved, **first, ("idle", None): 40_000}
+    assert account(job, 1) == {("other_compute", None): 35_000, **moved, **first, ("idle", None): 45_000}
 
 
 def test_with_one_rank_alone_the_split_is_unknown_not_zero() -> None:
@@ -129,3 +131,33 @@ def rows_of(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     blank = {c: False if t.dtype == "bool" else 0 if t.dtype == "int64" else None for c, t in table.items()}
     full = [{**blank, **row} for row in rows]
     return schema.conform(pd.DataFrame({c: pd.Series([r[c] for r in full], dtype=t.dtype) for c, t in table.items()}), table)
+
+
+def test_idle_time_is_divided_by_what_the_host_did_meanwhile() -> None:
+    events = [span("ProfilerStep#1", 0, 100), span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 10)]
+    # the first kernel is launched at 20, the second while the first runs and the third only at 70
+    for i, (launched, start, end) in enumerate([(20, 25, 40), (30, 50, 60), (70, 75, 90)]):
+        events += [launch(launched, launched + 1, i + 1), kernel("gemm", start, end, i + 1)]
+    job = build({(0, 0): facts(passed(events))})
+    assert account(job) == {
+        ("other_compute", None): 40_000,
+        ("input_wait", None): 10_000,
+        ("launch_gap", None): 15_000 + 15_000,
+        ("idle", None): 10_000 + 10_000,
+    }
+    rows = METRIC.compute(job).tables["ranks"].set_index("part")
+    assert rows["source"].to_dict() == {"other_compute": "measured", "input_wait": "measured", "launch_gap": "measured", "idle": "unknown"}
+    assert rows.loc["launch_gap", ["recoverable_ns", "recoverable_by"]].tolist() == [30_000, "launch_ahead"]
+    assert pd.isna(rows.loc["idle", "recoverable_ns"]) and rows.loc["idle", "recoverable_by"] is None
+
+
+def test_what_could_come_back_of_a_wait_is_what_the_last_rank_alone_causes() -> None:
+    trio = {**GROUP, "Process Group Ranks": "[0, 1, 2]", "Group size": 3}
+    ranks = {}
+    for r, start in enumerate((20, 30, 50)):
+        marks = {**trio, "Seq": 0, "dtype": "Float", "In msg nelems": 8, "Out msg nelems": 8}
+        events = [span("ProfilerStep#1", 0, 100), launch(0, 0.05, 1), kernel("ncclDevKernel_AllReduce", start, 60, 1, **marks)]
+        ranks[r, 0] = facts(passed(events, rank=r, world=3), r)
+    rows = METRIC.compute(build(ranks)).tables["ranks"]
+    waits = rows[rows["part"].eq("comm_wait")]
+    assert waits[["rank", "duration_ns", "recoverable_ns"]].values.tolist() == [[0, 30_000, 20_000], [1, 20_000, 20_000]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -82,7 +82,19 @@ def breakdown(ranks: int, numbers: list[int], span: int, compute: int, comm: int
 
 def budget(parts: dict[int, list[tuple[str, str | None, int]]], numbers: list[int]) -> Result:
     rows = [{"rank": r, "step": s, "part": part, "axis": axis, "duration_ns": ns} for r, of in parts.items() for s in numbers for part, axis, ns in of]
-    return Result(tables={"ranks": pd.DataFrame(rows)})
+    return Result(tables={"ranks": pd.DataFrame(rows), "account": account(pd.DataFrame(rows))})
+
+
+def account(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean account of a table of parts, its losses the largest first; half of what is moved could come back."""
+    named = rows.assign(part=rows["part"].replace({"forward": "compute", "backward": "compute"}))
+    count = len(rows[["rank", "step"]].drop_duplicates())
+    means = (named.groupby(["part", "axis"], dropna=False)["duration_ns"].sum() / count).reset_index().sort_values("duration_ns", ascending=False)
+    means = pd.concat([means[means["part"].eq("compute")], means[means["part"].ne("compute")]], ignore_index=True)
+    half = (means["duration_ns"] / 2).where(means["part"].eq("comm_transfer")).astype("Float64")
+    ratio = means["duration_ns"] / means["duration_ns"].sum()
+    by = half.notna().map({True: "overlap", False: None})
+    return means.assign(rank=pd.array([None] * len(means), "Int64"), of_step_ratio=ratio, source="measured", recoverable_ns=half, recoverable_by=by, what=None)
 
 
 def by_layer(layers: int, parts: tuple[str, ...], kind: str) -> pd.DataFrame:
@@ -235,6 +247,9 @@ def pipeline(p: int = 4, m: int = 8, unit: int = 20 * MS) -> FakeAnalysis:
                "simulated_bubble_ratio": None}  # fmt: skip
     base = tp(ranks=p)
     results = dict(base.results)
+    held = [{"rank": r, "stage": r, "step": 1, "in_flight_microbatches": min(p - r, m), "in_flight_theory_microbatches": min(p - r, m),
+             "in_flight_order_microbatches": min(p - r, m)} for r in range(p)]  # fmt: skip
+    results["memory"] = replace(results["memory"], tables={**results["memory"].tables, "in_flight": pd.DataFrame(held)})
     results["step_time"] = steps(p, {1: window})
     shares = {"schedule": (p - 1) / (m + p - 1), "handover": 0.01, "imbalance": -0.002, "variation": 0.001}
     summary |= {"simulated_bubble_ratio": sum(shares.values()), **{f"bubble_from_{cause}_ratio": share for cause, share in shares.items()}}

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tests.report.builder import MS, budget, pipeline, tp
-from tracekit.figures import FIGURES, activations, curve, layer_cost, peak_parts, schedule, step_budget, time_breakdown
+from tracekit.figures import FIGURES, activations, curve, layer_cost, peak_parts, schedule, step_budget, step_waterfall, time_breakdown
 from tracekit.figures.embed import to_json
 from tracekit.figures.pipeline import gaps
 from tracekit.metrics.base import Result
@@ -36,6 +36,16 @@ def test_the_step_budget_averages_over_the_steps_it_is_given():
 def test_compute_stands_at_the_left_and_the_losses_after_it_by_size():
     names = [t.name for t in step_budget(tp().result("budget")).data]
     assert names == ["forward", "backward", "moving bytes in tp communication", "waiting in tp communication", "idle"]
+
+
+def test_the_waterfall_leads_from_the_work_to_the_whole_step_and_hatches_what_could_come_back():
+    fig = step_waterfall(tp().result("budget"))
+    bars = [t for t in fig.data if t.type == "bar" and t.x[0] is not None]
+    lanes = list(fig.layout.yaxis.categoryarray)[::-1]
+    assert lanes == ["compute", "moving bytes in tp communication", "waiting in tp communication", "idle", "step"]
+    assert list(bars[0].base) == pytest.approx([0, 240, 320, 380, 0])
+    assert bars[0].x[-1] == pytest.approx(400.5) == sum(x for t in bars for x, y in zip(t.x, t.y, strict=True) if y != "step")
+    assert dict(zip(bars[1].y, bars[1].x, strict=True))["moving bytes in tp communication"] == pytest.approx(40)
 
 
 def test_the_bars_of_the_breakdown_add_up_to_the_span():
@@ -108,10 +118,7 @@ def test_of_very_many_actions_the_beginning_is_drawn_and_the_figure_says_so():
 
 @pytest.mark.parametrize("drawing", FIGURES, ids=lambda d: d.name)
 def test_every_figure_copes_with_1024_ranks_and_says_what_it_leaves_out(drawing):
-    run = tp(ranks=1024)
-    if not run.result(drawing.metric).available:
-        run = pipeline(p=64, m=64)
-    fig = drawing.draw(run.result, {1, 2})
+    fig = drawing.draw(tp(ranks=1024).result, {1, 2}) or drawing.draw(pipeline(p=64, m=64).result, {1, 2})
     assert fig.layout.height < 1200
     assert sum(len(t.x) for t in fig.data) < 10_000
     if drawing.name in ("step_budget", "time_breakdown", "memory_peak", "recompute_cost", "schedule"):

@@ -7,6 +7,7 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -41,6 +42,29 @@ def test_the_headline_names_the_largest_part_and_the_largest_loss_and_what_helps
         == "A step takes 400 ms on average, of which 240 ms (59.9 %) is compute. The largest loss is moving bytes in tp communication: 80.0 ms (20.0 %)."
     )
     assert "overlap" in s.advice
+
+
+def test_the_first_lines_are_a_waterfall_that_ends_with_the_step():
+    s = story(tp().to_dict())
+    assert [b.label for b in s.waterfall] == ["compute", "moving bytes in tp communication", "waiting in tp communication", "idle", "step"]
+    assert [(round(b.start, 2), round(b.length, 2)) for b in s.waterfall] == [(0, 0.6), (0.6, 0.2), (0.8, 0.15), (0.95, 0.05), (0, 1)]
+    assert "   #### " not in plain.text(s) and "|                        ====----        |  up to 40.0 ms could come back" in plain.text(s)
+    assert "▓▓▓▓░░░░" in markdown.text(s) and "░░░░" in text.render(tp())
+
+
+def test_the_advice_says_what_could_come_back_and_where_most_could():
+    rows = [
+        {"rank": None, "part": "comm_transfer", "axis": "tp", "duration_ns": 80, "of_step_ratio": 0.2, "recoverable_ns": 20, "what": "if it were hidden"},
+        {"rank": None, "part": "recompute", "axis": None, "duration_ns": 40, "of_step_ratio": 0.1, "recoverable_ns": 40, "what": "if the memory allows"},
+    ]
+    run = tp()
+    tables = {**run.result("budget").tables, "account": pd.DataFrame(rows)}
+    utilized = Result({"mfu_ratio": 0.415, "hfu_ratio": None, "device_flops_per_s": 130e12, "peak_flops_per_s": 312e12, "peak_source": "given"})
+    s = story(FakeAnalysis({**run.results, "budget": Result(tables=tables), "utilization": utilized}, run.run).to_dict())
+    assert "At best 20 ns (5.0 % of the step) could come back, if it were hidden." in s.advice
+    assert s.advice.endswith("More could come back from recomputation: 40 ns (10.0 % of the step), if the memory allows.")
+    assert "MFU is 41.5 %." in s.headline
+    assert ("MFU", "41.5 %", "130 TFLOP/s per device of 312 TFLOP/s (given); HFU unknown") in [(c.label, c.value, c.detail) for c in s.cards]
 
 
 def test_the_headline_of_a_pipeline_names_its_bubble():

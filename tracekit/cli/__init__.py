@@ -13,30 +13,35 @@ from typing import Annotated, Any
 import typer
 
 from tracekit.cli.analyze import analyze
+from tracekit.cli.baseline import baseline
+from tracekit.cli.check import check
+from tracekit.cli.compare import compare, with_sides
+from tracekit.cli.config import config
 from tracekit.cli.demo import demo
 from tracekit.cli.doctor import doctor
 from tracekit.cli.endings import ended
+from tracekit.cli.memory import memory
 from tracekit.cli.metrics import metrics
 from tracekit.cli.run import run
 from tracekit.cli.simulate import simulate
 from tracekit.cli.study import study
 
 #: Every command, in the order of the help; its name is the function's, its help the docstring.
-COMMANDS: tuple[Callable[..., Any], ...] = (demo, run, analyze, doctor, simulate, study, metrics)
+COMMANDS: tuple[Callable[..., Any], ...] = (demo, run, analyze, memory, doctor, simulate, study, metrics, compare, check, baseline, config)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0 fine, 1 a run failed, 2 usage, 4 an input is unreadable or refused, 70 a bug of ours, 130 interrupted. Whatever
-    goes wrong is one line on stderr; a traceback comes with ``--debug`` only.
+    0 fine, 1 regressed, a limit broken or a run failed, 2 usage, 3 cannot tell, 4 an input is unreadable or refused, 5 no
+    baseline, 70 a bug of ours, 130 interrupted. Whatever goes wrong is one line on stderr; a traceback comes with ``--debug`` only.
 
     Args:
         argv: arguments without the program's name; those of the process where None.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with ended(debug="--debug" in arguments) as ending:
-        result = application()(arguments or ["--help"], prog_name="tracekit", standalone_mode=False)
+        result = application()(with_sides(arguments) or ["--help"], prog_name="tracekit", standalone_mode=False)
         ending.code = result if isinstance(result, int) else 0
         sys.stdout.flush()
     return ending.code

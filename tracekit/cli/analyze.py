@@ -9,12 +9,15 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.model import sized
 from tracekit.cli.reading import Capture, Workers, reads
 from tracekit.cli.screen import meter, show, writable, write
+from tracekit.model_sizes import ModelSizes
 from tracekit.reading import DEFAULT, Reading
 
 
 @reads
+@sized
 def analyze(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH", help="Run directory, trace files, or folders that hold them; all of one job.", show_default=False)
@@ -31,6 +34,7 @@ def analyze(
             show_default="unknown",
         ),
     ] = None,
+    model: ModelSizes | None = None,
     capture: Capture = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="A refused file becomes a finding, and the others are read.")] = False,
     workers: Workers = None,
@@ -50,6 +54,7 @@ def analyze(
       tracekit analyze job.tar.gz --json > report.json
       tracekit analyze rank0.json --salvage
       tracekit analyze runs/3d --html report.html --link-gbps tp=450,dp=50
+      tracekit analyze runs/llama --hidden 4096 --layers 32 --sequence 4096 --vocabulary 32000 --global-batch 64 --peak-flops 989T
     """
     from tracekit.analysis import analyze as measure
     from tracekit.link_speed import link_speeds
@@ -61,7 +66,15 @@ def analyze(
         if path is not None:
             writable(path)
     with meter() as progress:
-        analysis = measure(list(paths), workers=workers, progress=progress, reading=replace(reading, keep_going=keep_going), capture=capture, link_gbps=speeds)
+        analysis = measure(
+            list(paths),
+            workers=workers,
+            progress=progress,
+            reading=replace(reading, keep_going=keep_going),
+            capture=capture,
+            link_gbps=speeds,
+            model=model,
+        )
     if html is not None:
         write(html, render("html", analysis))
     if markdown is not None:

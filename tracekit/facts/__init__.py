@@ -13,6 +13,7 @@ from tracekit.facts.calls import calls
 from tracekit.facts.extent import extent
 from tracekit.facts.findings import findings
 from tracekit.facts.host_waits import host_waits
+from tracekit.facts.idle import idle
 from tracekit.facts.layer_places import layer_places
 from tracekit.facts.links import links
 from tracekit.facts.memory import memory
@@ -42,6 +43,7 @@ FACTS: tuple[Callable[[RankTrace], dict[str, pd.DataFrame]], ...] = (
     memory,
     recompute,
     parts,
+    idle,
     stated,
 )
 

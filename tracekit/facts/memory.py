@@ -16,7 +16,7 @@ snapshot gives absolute levels and no owners: all it holds is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +24,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit import held as holding
 from tracekit import schema
-from tracekit.blocks import CATEGORIES, blocks, lives
-from tracekit.columns import integers
+from tracekit.blocks import blocks, lives
+from tracekit.columns import choose, integers
+from tracekit.owners import CATEGORIES
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import LAYER_INDEX, layer_index
+from tracekit.vocabulary import layer_index
 from tracekit.windows import step_windows
 
 Rows = npt.NDArray[np.int64]
+
+#: What this fact gives.
+TABLES = ("memory_peaks", "memory_layers", "memory_curve", "memory_owners", "memory_microbatches", "memory_in_flight", "memory_accounts")
 
 _CURVE_POINTS = 2000
 #: Categories whose amount is only known when what stood before the recording is.
@@ -81,19 +86,49 @@ class _Place:
 
 
 def memory(trace: RankTrace) -> dict[str, pd.DataFrame]:
-    """Tables ``memory_peaks``, ``memory_layers`` and ``memory_curve`` of one rank (see ``schema``); empty without memory events."""
+    """The tables ``memory_*`` of one rank (``TABLES``, see ``schema``); empty without memory events."""
+    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
+    for samples, place in _places(trace):
+        for name, part in _device(trace, samples, place).items():
+            parts[name].append(part)
+    return {name: pd.concat(found, ignore_index=True) if found else schema.empty(schema.FACTS[name]) for name, found in parts.items()}
+
+
+def lifetimes(trace: RankTrace) -> pd.DataFrame:
+    """Every block of memory of one rank, in the order of its allocation.
+
+    Returns:
+        device, device_type, addr, nbytes, made_ts_ns (null: before the recording), freed_ts_ns (null: never), category and rule
+        (``owners.RULES``), and what made and freed it: ``made_by``, ``made_layer``, ``made_direction``, ``made_stage``,
+        ``made_microbatch``, ``made_step``, the same with ``freed_``. Times are the rank's own.
+    """
+    parts = []
+    for samples, place in _places(trace):
+        alive = _named(trace, samples, place)
+        old = _baseline(trace, samples, alive, place)
+        alive = pd.concat([_like(old, alive), alive], ignore_index=True) if len(old) else alive
+        ts = samples["ts"].to_numpy(np.int64)
+        made, freed = alive["made"].to_numpy(np.int64), alive["freed"].to_numpy(np.int64)
+        times = {
+            "made_ts_ns": pd.arrays.IntegerArray(ts[np.maximum(made, 0)], (made < 0) | (not place.timed)),
+            "freed_ts_ns": pd.arrays.IntegerArray(np.append(ts, 0)[freed], (freed >= len(ts)) | (not place.timed)),
+        }
+        callers = [c for c in alive.columns if c.startswith(("made_", "freed_"))]
+        shown = alive[["addr", "nbytes", "category", "rule", *callers]].assign(device=place.device, device_type="gpu" if place.gpu else "cpu", **times)
+        parts.append(shown[["device", "device_type", "addr", "nbytes", "made_ts_ns", "freed_ts_ns", "category", "rule", *callers]])
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _places(trace: RankTrace) -> Iterator[tuple[pd.DataFrame, _Place]]:
+    """The memory events of each device in order of time, and what tells of it."""
     samples = trace.samples
     is_gpu = samples["device_type"].ne(0).fillna(True).to_numpy(bool)
-    parts: dict[str, list[pd.DataFrame]] = {"memory_peaks": [], "memory_layers": [], "memory_curve": []}
     for gpu in (False, True):
         here = samples[is_gpu == gpu]
         for device, own in here.groupby(here["device"].fillna(0)):
             own = own.sort_values("ts", kind="stable").reset_index(drop=True)
             whole, snapshot = bool(own[["addr", "allocated"]].notna().all(axis=None)), _snapshot(trace, own, int(device)) if gpu else None
-            place = _Place(int(device), gpu, (trace.meta.device_type == "gpu") == gpu, whole, snapshot)
-            for name, part in _device(trace, own, place).items():
-                parts[name].append(part)
-    return {name: pd.concat(found, ignore_index=True) if found else schema.empty(schema.FACTS[name]) for name, found in parts.items()}
+            yield own, _Place(int(device), gpu, (trace.meta.device_type == "gpu") == gpu, whole, snapshot)
 
 
 def _snapshot(trace: RankTrace, samples: pd.DataFrame, device: int) -> pd.Series | None:
@@ -105,19 +140,18 @@ def _snapshot(trace: RankTrace, samples: pd.DataFrame, device: int) -> pd.Series
 
 def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str, pd.DataFrame]:
     source = place.source(trace)
-    if place.snapshot is None and place.whole:
-        alive = _named_by_recorder(blocks(trace, samples), trace, samples, place)
-    else:  # of a snapshot no record names the call that it happened in
-        alive = lives(samples if place.whole else samples.iloc[:0]).assign(category="unknown", layer=None)
+    alive = _named(trace, samples, place)
     old = _baseline(trace, samples, alive, place)
     level = _levels(samples, old, source, place)
-    alive = pd.concat([old[["made", "freed", "addr", "nbytes", "category", "layer"]], alive], ignore_index=True) if len(old) else alive
+    account = holding.account(samples, alive, old, level, source=source, whole=place.whole)
+    alive = pd.concat([_like(old, alive), alive], ignore_index=True) if len(old) else alive
     steps = step_windows(trace)[["step", "start_ns", "end_ns"]]
     ts = samples["ts"].to_numpy(np.int64)
     reserved = samples["reserved"].astype("Int64").where(samples["device_type"].ne(0))
     before = int(level[0] - samples["nbytes"].iloc[0])
-    peaks, layers, marked = [], [], [0, len(samples) - 1]
+    peaks, layers, owners, microbatches, marked = [], [], [], [], [0, len(samples) - 1]
     unknown = _untold(trace, source, place)
+    activations = holding.activation_levels(alive, len(samples))
     where = {"device": place.device, "device_type": "gpu" if place.gpu else "cpu"}
     for step, start, end in [(None, int(ts[0]), int(ts[-1]) + 1), *_covered(steps, ts, place).itertuples(index=False)]:
         first, last = (int(i) for i in np.searchsorted(ts, [start, end], "left"))
@@ -127,6 +161,7 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
         inside = reserved.iloc[max(first - 1, 0) : last]
         carried = int(level[first - 1]) if first else before
         lowest = min(carried, int(level[first:last].min())) if last > first else carried
+        divided = _categories(held, peak, source, unknown)
         peaks.append(
             {
                 **where,
@@ -136,17 +171,47 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
                 "allocated_peak_bytes": peak,
                 "allocated_peak_ts_ns": when if place.timed else None,
                 "reserved_peak_bytes": inside.max() if inside.notna().any() else None,
-                **_categories(held, peak, source, unknown),
+                "reserved_at_peak_bytes": reserved.iloc[at] if at >= 0 else None,
+                **divided,
+                "activation_peak_bytes": None if divided["activation_bytes"] is None else int(activations[first : last + 1].max()),
             }
         )
         layers.append(_layers(held).assign(**where, step=step))
+        owners.append(holding.groups(held, peak, _step_of(steps, when) if step is None else step).assign(**where, step=step))
+        microbatches.append(holding.by_microbatch(held).assign(**where, step=step))
     curve = _curve(trace, samples, level, reserved, steps if place.timed else steps.iloc[:0], marked)
     curve = curve.assign(**where) if place.timed else curve.assign(**where, ts_ns=pd.array([None] * len(curve), "Int64"))
     return {
         "memory_peaks": schema.conform(pd.DataFrame(peaks), schema.MEMORY_PEAKS),
         "memory_layers": schema.conform(pd.concat(layers, ignore_index=True), schema.MEMORY_LAYERS),
         "memory_curve": schema.conform(curve, schema.MEMORY_CURVE),
+        "memory_owners": schema.conform(pd.concat(owners, ignore_index=True), schema.MEMORY_OWNERS),
+        "memory_microbatches": schema.conform(pd.concat(microbatches, ignore_index=True), schema.MEMORY_MICROBATCHES),
+        "memory_in_flight": schema.conform(holding.in_flight(alive, ts).assign(**where), schema.MEMORY_IN_FLIGHT),
+        "memory_accounts": schema.conform(pd.DataFrame([account | where]), schema.MEMORY_ACCOUNTS),
     }
+
+
+def _named(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> pd.DataFrame:
+    """The blocks of the recording with their owners; of a snapshot no record names the call that it happened in."""
+    if place.snapshot is None and place.whole:
+        return _named_by_recorder(blocks(trace, samples), trace, samples, place)
+    return holding.unowned(lives(samples if place.whole else samples.iloc[:0]))
+
+
+def _like(old: pd.DataFrame, alive: pd.DataFrame) -> pd.DataFrame:
+    """Blocks of the baseline as rows beside those of the recording."""
+    named = old["category"].ne("unknown")
+    rule = np.where(named, "recorder_baseline", "before_recording").astype(object)
+    source = choose(old["layer"].notna().to_numpy(bool), "recorder", None)
+    some = old[["made", "freed", "addr", "nbytes", "category", "layer"]].assign(rule=rule, made_layer=old["layer"], made_layer_source=source)
+    return pd.DataFrame({c: some[c].astype(alive[c].dtype) if c in some else pd.Series(None, index=some.index, dtype=alive[c].dtype) for c in alive})
+
+
+def _step_of(steps: pd.DataFrame, when: int) -> int | None:
+    """The step within which a time lies, or None."""
+    inside = steps[steps["start_ns"].le(when) & steps["end_ns"].gt(when)]
+    return int(inside["step"].iloc[0]) if len(inside) else None
 
 
 def _untold(trace: RankTrace, source: str, place: _Place) -> frozenset[str]:
@@ -196,13 +261,15 @@ def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFr
     )
     both = alive.reset_index(names="row").merge(seen, on="addr")
     both = both[(ts[both["made"]] <= both["at"].to_numpy()) & (ts[both["freed"]] > both["at"].to_numpy())].drop_duplicates("row")
-    category = alive["category"].copy()
+    category, rule = alive["category"].copy(), alive["rule"].copy()
     category.loc[both["row"]] = both["named"].to_numpy()
+    rule.loc[both["row"]] = "recorder_named"
     looks = np.append(np.unique([int(b["time_ns"]) for b in saw if b["when"] == "seen" and b.get("time_ns") is not None]), end)
     looked = looks[np.searchsorted(looks[:-1], ts[alive["made"]], "left")] < ts[alive["freed"]]
     denied = category.eq("gradient").to_numpy() & looked & ~alive.index.isin(both["row"])
-    category = category.mask(denied, np.where(alive["freed"].lt(len(samples)), "temporary", "unknown"))
-    return alive.assign(category=category)
+    gone = alive["freed"].lt(len(samples))
+    category = category.mask(denied, np.where(gone, "temporary", "unknown"))
+    return alive.assign(category=category, rule=rule.mask(denied, np.where(gone, "recorder_denied", "recorder_unseen")))
 
 
 def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, place: _Place) -> pd.DataFrame:
@@ -280,13 +347,15 @@ def _categories(held: pd.DataFrame, peak: int, source: str, unknown: frozenset[s
     rest = peak - sum(v or 0 for v in known.values())
     if rest < 0:  # events are missing: what seems alive is more than there was, so no part can be trusted
         known, rest = dict.fromkeys(CATEGORIES[:-1]), peak
+    if known["temporary"] is not None and known["communication"] is not None:
+        known["temporary"] += known["communication"]
     return {**{f"{c}_bytes": v for c, v in known.items()}, "unknown_bytes": rest, "baseline_source": source}
 
 
 def _layers(held: pd.DataFrame) -> pd.DataFrame:
     """Activations alive, by whole layer; one row without a layer for those whose layer is not known."""
     own = held[held["category"].eq("activation")]
-    paths = own["layer"].map(_whole_layer, na_action="ignore").astype(object)
+    paths = own["layer"].map(lambda path: holding.split_layer(path)[0], na_action="ignore").astype(object)
     sums = own["nbytes"].groupby(paths.where(paths.notna(), None), dropna=False).sum()
     names = [None if pd.isna(n) else str(n) for n in sums.index]
     return pd.DataFrame(
@@ -296,12 +365,6 @@ def _layers(held: pd.DataFrame) -> pd.DataFrame:
             "activation_bytes": sums.to_numpy(np.int64),
         }
     )
-
-
-def _whole_layer(path: str) -> str:
-    """``layers.3.attention`` -> ``layers.3``; a path without a number stays as it is."""
-    m = LAYER_INDEX.search(path)
-    return path[: m.end("index")] if m else path
 
 
 def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int]) -> pd.DataFrame:

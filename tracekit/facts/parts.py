@@ -21,8 +21,9 @@ from tracekit.work import device_of, devices, intervals_of, work_masks
 
 Rows = npt.NDArray[np.int64]
 
-#: At most so many pieces of one call are told apart; beyond, neighbours are put together with the sum of their time.
+#: At most so many pieces of one call are told apart; of more, the longest stay alone and those between are put together with the sum of their time.
 _PIECES = 16
+_ALONE = 7
 
 
 def parts(trace: RankTrace) -> dict[str, pd.DataFrame]:
@@ -101,9 +102,10 @@ def _pieces(events: pd.DataFrame, mask: Mask, hidden: Union) -> pd.DataFrame:
     at = np.searchsorted(start, low, "right") - 1
     keep = (at >= 0) & (low < end[np.maximum(at, 0)]) & (measure(hidden, low, high) == 0) if len(rows) else np.zeros(0, bool)
     low, high, at = low[keep], high[keep], at[keep]
-    nth = pd.Series(at).groupby(at).cumcount().to_numpy()
-    count = np.bincount(at, minlength=len(rows))[at] if len(at) else nth
-    bucket = np.where(count > _PIECES, nth * _PIECES // np.maximum(count, 1), nth)
+    of = pd.DataFrame({"at": at, "length": high - low}).groupby("at", sort=False)
+    nth, count = of.cumcount().to_numpy(), of["length"].transform("size").to_numpy()
+    alone = of["length"].rank(method="first", ascending=False).le(_ALONE).to_numpy()
+    bucket = np.where(count > _PIECES, 2 * pd.Series(alone).groupby(at).cumsum().to_numpy(np.int64) - alone, nth)
     grouped = pd.DataFrame({"row": rows[at], "bucket": bucket, "start_ns": low, "end_ns": high, "exposed_ns": high - low}).groupby(
         ["row", "bucket"], sort=False
     )

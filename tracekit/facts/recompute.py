@@ -105,8 +105,15 @@ def _products(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     # a product handed to a dispatch mode runs inside it, or does not run: its result was kept
     handed = np.zeros(len(events), bool)
     handed[parent[(events["name"].eq(_MODE).to_numpy() | named) & (parent >= 0)]] = True
-    product = named & ~handed & pd.notna(layer)
+    handed &= named
     repeated = events["recompute"].to_numpy(bool)
+    # where a mode takes every call, one that it did not take was only begun: what it saves was the last that the repeat was for
+    node = _topmost(events, parent)
+    modal = np.zeros(len(events) + 1, bool)
+    modal[node[handed]] = True
+    modal[-1] = False
+    begun = repeated & modal[node] & events["sequence"].notna().to_numpy()
+    product = named & ~handed & ~begun & pd.notna(layer)
     frame = pd.DataFrame(
         {
             "step": events["step"],

@@ -13,9 +13,10 @@ from tracekit.figures.bubble import bubble_by_microbatches, bubble_causes
 from tracekit.figures.budget import step_budget
 from tracekit.figures.lateness import late_arrivals
 from tracekit.figures.layers import layer_cost
-from tracekit.figures.memory import activations, curve, peak_parts
+from tracekit.figures.memory import activations, curve, in_flight, peak_parts
 from tracekit.figures.pipeline import schedule
 from tracekit.figures.recompute import recompute_cost
+from tracekit.figures.waterfall import step_waterfall
 from tracekit.metrics.base import Result
 
 
@@ -38,6 +39,12 @@ class Drawing:
 
 #: Every figure, in the order of the report.
 FIGURES: tuple[Drawing, ...] = (
+    Drawing(
+        "step_waterfall",
+        "budget",
+        "Where the step goes, the job's mean: from its work to its whole length, the largest loss first.",
+        lambda r, s: step_waterfall(r("budget")),
+    ),
     Drawing("step_budget", "budget", "Where each rank's step went; the parts add up to the step.", lambda r, s: step_budget(r("budget"), steps=s)),
     Drawing("time_breakdown", "breakdown", "What each rank's device did during a step.", lambda r, s: time_breakdown(r("breakdown"), steps=s)),
     Drawing(
@@ -72,8 +79,11 @@ FIGURES: tuple[Drawing, ...] = (
         lambda r, s: bubble_by_microbatches(r("pipeline")),
     ),
     Drawing("memory_peak", "memory", "What the peak consists of; the categories add up to it.", lambda r, s: peak_parts(r("memory"), steps=s)),
-    Drawing("memory_curve", "memory", "Allocated memory of the fullest rank over time.", lambda r, s: curve(r("memory"), steps=s)),
-    Drawing("activations", "memory", "Activations alive at the peak, by layer.", lambda r, s: activations(r("memory"), steps=s)),
+    Drawing("memory_curve", "memory", "Allocated memory of the fullest rank over time, its phases shaded.", lambda r, s: curve(r("memory"), steps=s)),
+    Drawing("activations", "memory", "Activations alive at the peak, by layer and microbatch.", lambda r, s: activations(r("memory"), steps=s)),
+    Drawing(
+        "in_flight", "memory", "Microbatches that each pipeline stage held at its peak, beside the closed form.", lambda r, s: in_flight(r("memory"), steps=s)
+    ),
     Drawing("recompute_cost", "recompute", "Forward, the forward that was repeated, and backward.", lambda r, s: recompute_cost(r("recompute"), steps=s)),
 )
 
@@ -85,11 +95,13 @@ __all__ = [
     "bubble_causes",
     "bus_bandwidth",
     "curve",
+    "in_flight",
     "late_arrivals",
     "layer_cost",
     "peak_parts",
     "recompute_cost",
     "schedule",
     "step_budget",
+    "step_waterfall",
     "time_breakdown",
 ]

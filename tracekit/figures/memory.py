@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -13,6 +15,9 @@ from tracekit.metrics.base import Result
 from tracekit.wording import sizes
 
 MIB = 2**20
+#: Phase -> colour of its band; past so many bands or steps none are drawn: they would be noise.
+_BANDS = {"forward": theme.BLUE, "backward": theme.GREEN, "optimizer": theme.PURPLE}
+_MOST_BANDS, _MOST_STEPS = 80, 12
 _PLACE = ("rank", "capture", "device_type", "device")
 
 
@@ -40,6 +45,7 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
         fig.add_scatter(
             x=x, y=(line.reserved_bytes.astype("float64") / MIB).to_numpy(), name="reserved", line={"color": theme.GREY, "width": 1.5, "shape": "hv"}
         )
+    _bands(fig, line, x)
     top = peak["allocated_peak_bytes"] / MIB
     at = (peak["allocated_peak_ts_ns"] - start) / 1e6 if timed else int(x[int(line.allocated_bytes.to_numpy(np.int64).argmax())])
     right = at > 0.6 * x[-1]
@@ -49,6 +55,49 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
         xanchor="right" if right else "left", font={"color": theme.INK, "size": 13},
     )  # fmt: skip
     fig.update_yaxes(title_text="MiB", range=[0, top * 1.2])
+    return fig
+
+
+def _bands(fig: go.Figure, line: pd.DataFrame, x: npt.NDArray[Any]) -> None:
+    """Shade forward, backward and optimizer behind the curve, and mark where steps begin."""
+    phase = line.phase.astype(object).where(line.phase.notna(), "").to_numpy(str) if "phase" in line else np.full(len(line), "")
+    first = np.flatnonzero(np.append(True, phase[1:] != phase[:-1]))
+    last = np.append(first[1:], len(phase) - 1)
+    spans = [(phase[a], float(x[a]), float(x[b])) for a, b in zip(first, last, strict=True) if phase[a] in _BANDS and x[b] > x[a]]
+    if len(spans) <= _MOST_BANDS:
+        for name, start, end in spans:
+            fig.add_shape(type="rect", x0=start, x1=end, y0=0, y1=1, yref="paper", fillcolor=_BANDS[name], opacity=0.14, line_width=0, layer="below")
+        for name in dict.fromkeys(name for name, *_ in spans):
+            marker = {"color": _BANDS[name], "opacity": 0.35, "symbol": "square", "size": 10}
+            fig.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker)
+        fig.update_layout(showlegend=bool(spans) or fig.layout.showlegend)
+    step = line.step.to_numpy(np.int64, na_value=-1) if "step" in line else np.full(len(line), -1)
+    begins = np.flatnonzero(np.append(False, (step[1:] != step[:-1]) & (step[1:] >= 0)))
+    for at in begins if len(begins) <= _MOST_STEPS else []:
+        fig.add_vline(x=float(x[at]), line={"color": theme.SOFT, "width": 1, "dash": "dot"})
+
+
+def in_flight(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
+    """Microbatches that each pipeline stage held at its peak (bars, the most of the steps) beside the closed form (marks)."""
+    table = result.tables.get("in_flight")
+    if table is None or not len(table):
+        return None
+    rows = table[table["stage"].notna() & table["in_flight_microbatches"].notna()]
+    rows = rows[rows["step"].isin(list(steps))] if steps and rows["step"].isin(list(steps)).any() else rows
+    if rows["stage"].nunique() < 2:
+        return None
+    columns = ["in_flight_microbatches", "in_flight_theory_microbatches", "in_flight_order_microbatches"]
+    most = rows.groupby("stage")[columns].max().reset_index().sort_values("stage")
+    paper = most["in_flight_theory_microbatches"]
+    beside, name = (paper, "closed form") if paper.notna().any() else (most["in_flight_order_microbatches"], "by the order that ran")
+    fig = theme.figure("pipeline stage", height=300)
+    stages = [str(s) for s in most["stage"]]
+    fig.add_bar(x=stages, y=most["in_flight_microbatches"].astype("float64").to_numpy(), name="measured", marker={"color": theme.YELLOW})
+    if beside.notna().any():
+        marker = {"symbol": "line-ew-open", "size": 26, "color": theme.INK, "line": {"width": 3}}
+        fig.add_scatter(x=stages, y=beside.astype("float64").to_numpy(), mode="markers", name=name, marker=marker)
+    fig.update_xaxes(showgrid=False, type="category")
+    fig.update_yaxes(title_text="microbatches in flight", rangemode="tozero")
     return fig
 
 
@@ -65,6 +114,8 @@ def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
     fig = theme.figure("MiB", height=theme.lane_height(len(rows)), rows=rows, note=note)
     for name, colour in theme.MEMORY.items():
         values = table.get(f"{name}_bytes")
+        if name == "temporary" and values is not None and "communication_bytes" in table:
+            values = values - table["communication_bytes"].fillna(0)  # drawn apart
         if values is not None and values.fillna(0).any():
             fig.add_bar(
                 y=rows, x=(values.astype("float64") / MIB).to_numpy(), name=name.replace("_", " "), orientation="h",
@@ -84,6 +135,18 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
     if not len(rows):
         return None
     names = [theme.label(n) if isinstance(n, str) else "no layer" for n in rows.layer]
+    stacked = _by_microbatch(result, peak, rows.layer)
+    if stacked is not None:
+        fig = theme.figure(f"layer ({_name(result, peak)}, at its peak)", height=320)
+        for number, microbatch in enumerate(int(str(c)) for c in stacked.columns):
+            values = stacked[microbatch]
+            word = "no microbatch" if microbatch < 0 else f"microbatch {microbatch}"
+            colour = theme.GREY if microbatch < 0 else theme.lighter("#997700", 0.75 * number / max(1, stacked.shape[1] - 1))
+            fig.add_bar(x=names, y=(values / MIB).to_numpy(), name=word, marker={"color": colour, "line": {"width": 0.5, "color": "white"}})
+        fig.update_layout(barmode="stack")
+        fig.update_xaxes(showgrid=False, type="category")
+        fig.update_yaxes(title_text="MiB")
+        return theme.fit_legend(fig)
     fig = theme.figure(f"layer ({_name(result, peak)}, at its peak)", height=300, legend=False)
     fig.add_bar(
         x=names, y=(rows.activation_bytes.astype("float64") / MIB).to_numpy(), marker={"color": theme.YELLOW},
@@ -92,6 +155,22 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
     fig.update_xaxes(showgrid=False, type="category")
     fig.update_yaxes(title_text="MiB")
     return fig
+
+
+def _by_microbatch(result: Result, peak: pd.Series, layers: pd.Series) -> pd.DataFrame | None:
+    """Activations at a peak [layer, microbatch], in the order of the layers; None with fewer than 2 microbatches or more than 16."""
+    table = result.tables.get("microbatches")
+    if table is None or not len(table):
+        return None
+    same = table.step.isna() if pd.isna(peak["step"]) else table.step == peak["step"]
+    rows = table[same & _same(table, peak, *_PLACE)]
+    if not 2 <= rows.microbatch.nunique() <= 16:
+        return None
+    key = rows.layer.astype(object).where(rows.layer.notna(), "")
+    wide = rows.assign(layer=key, microbatch=rows.microbatch.fillna(-1).astype("int64")).pivot_table(
+        index="layer", columns="microbatch", values="activation_bytes", aggfunc="sum", fill_value=0
+    )
+    return wide.reindex([n if isinstance(n, str) else "" for n in layers], fill_value=0).astype("float64")
 
 
 def _whole(result: Result) -> pd.DataFrame | None:

@@ -20,6 +20,9 @@ INK, SOFT, FAINT = "#1F2933", "#52606D", "#E4E7EB"
 PARTS: tuple[tuple[str, str], ...] = (
     ("recomput", PURPLE),
     ("bubble", "#D9A0A6"),
+    ("input data", "#997700"),
+    ("launch gaps", "#999933"),
+    ("inefficiency", "#9DB8D2"),
     ("waiting in", RED),
     ("moving bytes", YELLOW),
     ("exposed copies", CYAN),
@@ -36,7 +39,8 @@ _LIGHTER = {"tp": 0.0, "cp": 0.15, "ep": 0.25, "pp": 0.3, "dp": 0.45}
 ACTIONS = {"F": BLUE, "B": GREEN, "I": "#77B36B", "W": YELLOW}
 ACTION_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 MEMORY = {
-    "parameter": BLUE, "gradient": CYAN, "optimizer_state": GREEN, "activation": YELLOW, "input": "#DDAA77", "temporary": RED, "unknown": GREY,
+    "parameter": BLUE, "gradient": CYAN, "optimizer_state": GREEN, "activation": YELLOW, "input": "#DDAA77", "communication": PURPLE,
+    "temporary": RED, "unknown": GREY,
 }  # fmt: skip
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 

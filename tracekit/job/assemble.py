@@ -21,27 +21,30 @@ from tracekit.job.matching import match
 from tracekit.job.p2p import pair
 from tracekit.job.retime import retime
 from tracekit.job.topology import DATA_AXES, topology, world_size
+from tracekit.model_sizes import ModelSizes
 from tracekit.trace import RankFacts
 from tracekit.vocabulary import Collective, Direction, Severity
 
 
-def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
+def build(facts: Mapping[tuple[int, int], RankFacts], sizes: ModelSizes | None = None) -> Job:
     """Assemble a job from the facts of its ranks.
 
     Args:
         facts: facts per (rank, capture), in any order.
+        sizes: sizes of the model that stand above those of ``run.json``.
 
     Returns:
         The job, its ranks sorted, its collectives matched per capture, all times on the clock of the lowest rank.
     """
     ranks, unnumbered = number_layers(dict(sorted(facts.items())))
-    job = _joined(ranks)
+    sizes = sizes or ModelSizes()
+    job = _joined(ranks, sizes)
     clocks = align(ranks, job.instances, job.by_rank, job.p2p)
     aligned = retime(ranks, clocks.table)
     guessed = bool(len(job.instances)) and job.instances["matched_by"].eq("ends").any()
     if guessed or any(aligned[key] is not one for key, one in ranks.items()):
         linked = clocks.table[["capture", "rank", "reference_rank"]].itertuples(index=False)
-        job = _joined(aligned, {(int(capture), int(rank)): int(reference) for capture, rank, reference in linked})
+        job = _joined(aligned, sizes, {(int(capture), int(rank)): int(reference) for capture, rank, reference in linked})
     pattern = layer_pattern(job.instances, job.by_rank, job.steady_steps, job.microbatches)
     flight = compare(ranks, job.table("records"), job.table("group_status"), job.world_size)
     return replace(
@@ -62,7 +65,7 @@ def build(facts: Mapping[tuple[int, int], RankFacts]) -> Job:
     )
 
 
-def _joined(ranks: Mapping[tuple[int, int], RankFacts], clock_of: Mapping[tuple[int, int], int] | None = None) -> Job:
+def _joined(ranks: Mapping[tuple[int, int], RankFacts], sizes: ModelSizes, clock_of: Mapping[tuple[int, int], int] | None = None) -> Job:
     """The job on the clocks that the facts are on; ``clock_of``: the reference of each (capture, rank), once they are aligned."""
     job = Job(ranks)
     calls, p2p_calls = job.table("calls"), job.table("p2p_calls")
@@ -76,7 +79,7 @@ def _joined(ranks: Mapping[tuple[int, int], RankFacts], clock_of: Mapping[tuple[
     return replace(
         job,
         world_size=known.world_size,
-        run=known.run,
+        run=sizes.over(known.run),
         mesh=known.mesh,
         axis_of=known.axis_of,
         instances=instances,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.intervals import Union, measure, total, union
+from tracekit.intervals import Ints, Union, measure, total, union
 from tracekit.job.pipelines import Pipeline
 
 #: Parts of a gap between two actions, in the order of the table.
@@ -67,10 +67,31 @@ def rank_parts(pipeline: Pipeline, gap_collectives: pd.DataFrame) -> pd.DataFram
     return pd.DataFrame(rows).astype(dict.fromkeys(rows[0], "Int64") | {"rank": "int64"})
 
 
-def _gaps(actions: pd.DataFrame, spans: Union, others: Union, causal: bool) -> dict[str, Any]:
-    """Sums of the parts of the gaps between the blocks of work of one rank."""
-    if not causal:
-        return {**dict.fromkeys(GAP_PARTS), "receives_unknown": None}
+def bubble_pieces(pipeline: Pipeline) -> pd.DataFrame:
+    """When each rank waited or received: rank, start_ns, end_ns, piece (fill, steady_wait, drain; p2p_transfer); no rows where the window is not known.
+
+    Other collectives and launch gaps are no part of it: they are what they are. Of a receive that is not known, all of the gap counts as
+    waiting, as in :func:`rank_parts`.
+    """
+    bounds = window(pipeline)
+    frames = []
+    rank: Any
+    if bounds is not None:
+        for rank, actions in pipeline.actions.groupby("rank", sort=True):
+            spans = union(actions["start_ns"], actions["end_ns"])
+            begin, waited, moved, _ = _edges(actions, spans)
+            starts = np.concatenate(([bounds[0]], begin, [spans[1][-1]], waited))
+            ends = np.concatenate(([spans[0][0]], waited, [bounds[1]], moved))
+            pieces = ["fill", *["steady_wait"] * len(begin), "drain", *["p2p_transfer"] * len(begin)]
+            frames.append(pd.DataFrame({"rank": int(rank), "start_ns": starts, "end_ns": ends, "piece": pieces}))
+    if not frames:
+        return pd.DataFrame({"rank": [], "start_ns": [], "end_ns": [], "piece": []}).astype({"rank": "int64", "start_ns": "int64", "end_ns": "int64"})
+    out = pd.concat(frames, ignore_index=True)
+    return out[out["end_ns"] > out["start_ns"]].reset_index(drop=True)
+
+
+def _edges(actions: pd.DataFrame, spans: Union) -> tuple[Ints, Ints, Ints, int]:
+    """Of each gap between blocks of work: its start, the end of waiting, the end of the transfer; and how many receives are not known."""
     begin, end = spans[1][:-1], spans[0][1:]
     ordered = actions.sort_values(["start_ns", "end_ns"], kind="stable")
     opener = ordered.iloc[np.searchsorted(ordered["start_ns"].to_numpy(), end, "left")]
@@ -80,8 +101,16 @@ def _gaps(actions: pd.DataFrame, spans: Union, others: Union, causal: bool) -> d
     # an input that is not known to have come may have come at the last moment: all of its gap is waiting
     waited = np.where(here, np.clip(arrive, begin, end), np.where(needs, end, begin))
     moved = np.where(here, np.clip(arrived, waited, end), waited)
+    return begin, waited, moved, int((needs & ~known).sum())
+
+
+def _gaps(actions: pd.DataFrame, spans: Union, others: Union, causal: bool) -> dict[str, Any]:
+    """Sums of the parts of the gaps between the blocks of work of one rank."""
+    if not causal:
+        return {**dict.fromkeys(GAP_PARTS), "receives_unknown": None}
+    end = spans[0][1:]
+    begin, waited, moved, unknown = _edges(actions, spans)
     other = measure(others, moved, end)
-    unknown = int((needs & ~known).sum())
     transfer = int((moved - waited).sum())
     return {
         "steady_wait_ns": int((waited - begin).sum()) + (transfer if unknown else 0),

@@ -17,13 +17,17 @@ from tracekit.metrics import (
     records,
     step_time,
     straggler,
+    utilization,
 )
 from tracekit.metrics.base import Metric, Result, unavailable
 
 #: In the order in which a report shows them.
 METRICS: tuple[Metric, ...] = tuple(
     m.METRIC
-    for m in (budget, step_time, breakdown, collectives, pipeline, memory, recompute, straggler, clock, flight_recorder, links, operators, records, bandwidth)
+    for m in (
+        *(budget, utilization, step_time, breakdown, collectives, pipeline, memory, recompute, straggler),
+        *(clock, flight_recorder, links, operators, records, bandwidth),
+    )
 )
 
 __all__ = ["METRICS", "Metric", "Result", "unavailable"]

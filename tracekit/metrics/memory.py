@@ -7,8 +7,10 @@ from typing import Any
 import pandas as pd
 
 from tracekit.job.base import Job
-from tracekit.job.closed_forms import closed_forms, recompute_mode
+from tracekit.job.closed_forms import closed_forms, modes, recompute_mode
+from tracekit.job.held_microbatches import held_microbatches
 from tracekit.metrics.base import Metric, Result, unavailable
+from tracekit.owners import RULES
 
 CATEGORIES = ("parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "activation_bytes", "input_bytes", "temporary_bytes", "unknown_bytes")
 
@@ -38,14 +40,25 @@ def compute(job: Job) -> Result:
         "activation_per_layer_theory_bytes": _number(own["activation_per_layer_theory_bytes"]),
         "recompute_mode": recompute_mode(job),
     }
-    tables = {"peaks": peaks, "by_layer": by_layer, "curve": job.table("memory_curve"), "theory": beside, "snapshots": snapshots}
-    return Result(summary, tables, notes=_notes(job, peaks, first))
+    more = {name: job.table(f"memory_{name}") for name in ("owners", "microbatches", "in_flight", "accounts")}
+    more["in_flight"] = more["in_flight"].merge(held_microbatches(job), on=["rank", "capture", "step", "stage"], how="left")
+    more["rules"] = pd.DataFrame([rule._asdict() for rule in RULES])
+    peaks = peaks.assign(fragmentation_ratio=_fragmentation(peaks))
+    tables = {"peaks": peaks, "by_layer": by_layer, "curve": job.table("memory_curve"), "theory": beside, "snapshots": snapshots, **more}
+    return Result(summary, tables | {"modes": modes(job)}, notes=_notes(job, peaks, first))
 
 
 def _first(peaks: pd.DataFrame) -> pd.DataFrame:
     """The memory that a run is short of: the GPUs' where there is any, else the host's."""
     gpu = peaks["device_type"].eq("gpu")
     return peaks[gpu] if gpu.any() else peaks
+
+
+def _fragmentation(peaks: pd.DataFrame) -> pd.Series:
+    """Share of the reserved memory that nothing was allocated in at the allocated peak; null where nothing is reserved."""
+    reserved = peaks["reserved_at_peak_bytes"].astype("Float64")
+    share = (reserved - peaks["allocated_peak_bytes"]) / reserved.where(reserved.gt(0))
+    return share.where(share.ge(0))
 
 
 def _why_not(snapshots: pd.DataFrame) -> str:
@@ -111,7 +124,10 @@ METRIC = Metric(
         "activations input; gathered shards "
         "parameter; what ends where it began temporary; anything else unknown. What stood before the recording comes from the recorder's "
         "baseline; of a CUDA memory snapshot the level before its records is replayed: what they free without having allocated it, and what stands at "
-        "the end without an allocation. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198) and "
+        "the end without an allocation. Each group of blocks says which rule told its owner (tables owners and rules). Communication buffers are a part of "
+        "temporary. A stage's microbatches in flight are those with live activations when its activations are most, beside the order that ran and the "
+        "closed form (1F1B: min(p - stage, m), arXiv 2104.04473). fragmentation_ratio = (reserved - allocated) / reserved at the "
+        "allocated peak. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198) and "
         "model state by ZeRO (arXiv 1910.02054)."
     ),
     compute=compute,

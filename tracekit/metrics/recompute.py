@@ -55,7 +55,7 @@ def _cost(steady: pd.DataFrame, decidable: bool) -> dict[str, Any]:
     again, forward, backward = (float(steady[c].sum()) for c in ("recompute_ns", "forward_ns", "backward_ns"))
     return {
         "recompute_ns": round(again / len(steady)),
-        "overhead_of_step_compute_ratio": again / (forward + backward) if forward + backward else None,
+        "overhead_of_step_compute_ratio": theory.step_overhead(forward + backward, again),
         "overhead_of_backward_ratio": again / backward if backward else None,
         "reissued_collective_ns": round(float(steady["reissued_collective_ns"].sum()) / len(steady)),
         "reissued_collectives": float(steady["reissued_collectives"].sum()) / len(steady),
@@ -92,13 +92,13 @@ def _saved(job: Job, mode: str) -> dict[str, Any]:
     peaks = job.table("memory_peaks")
     names = ("activation_peak_bytes", "activation_without_recompute_theory_bytes", "activation_saved_bytes")
     peaks = peaks[peaks["device_type"].eq("gpu")] if peaks["device_type"].eq("gpu").any() else peaks
-    peaks = peaks[peaks["step"].isna() & peaks["activation_bytes"].notna()]
+    peaks = peaks[peaks["step"].isna() & peaks["activation_peak_bytes"].notna()]
     if not len(peaks):
         return dict.fromkeys(names)
-    top = peaks.sort_values("activation_bytes", ascending=False, kind="stable").iloc[0]
+    top = peaks.sort_values("activation_peak_bytes", ascending=False, kind="stable").iloc[0]
     forms = closed_forms(job).set_index("rank")["activation_without_recompute_theory_bytes"]
     without = forms.get(int(top["rank"]))
-    measured = int(top["activation_bytes"])
+    measured = int(top["activation_peak_bytes"])
     known = without is not None and not pd.isna(without) and mode not in ("none", "unknown")
     paper = None if without is None or pd.isna(without) else int(without)
     return dict(zip(names, (measured, paper, paper - measured if known and paper is not None else None), strict=True))

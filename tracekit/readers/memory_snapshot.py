@@ -152,6 +152,9 @@ class _Device:
         live = self.blocks[self.blocks["state"].isin(states)]
         return replay(self.addr, change, live["addr"].to_numpy(np.uint64), live["requested"].to_numpy(np.int64))
 
+    def _tells_expandable(self) -> bool:
+        return all(type(s.get("is_expandable")) is bool for s in self.segments)
+
     def samples(self) -> pd.DataFrame:
         """Rows of ``schema.SAMPLES``; what changes the reserved memory has 0 bytes."""
         made, freed = self.action == "alloc", self.action == "free_requested"
@@ -193,6 +196,8 @@ class _Device:
             "blocks_end_bytes": sum(_size(s.get("allocated_size")) or 0 for s in self.segments),
             "inactive_end_bytes": int(idle.sum()),
             "largest_inactive_end_bytes": int(idle.max()) if len(idle) else 0,
+            "split_inactive_end_bytes": _split_inactive(self.blocks),
+            "expandable_segments": sum(s.get("is_expandable") is True for s in self.segments) if self._tells_expandable() else None,
         }
         return {
             "device": self.number,
@@ -213,21 +218,28 @@ def _size(value: Any) -> int | None:
     return below(natural(value), _MOST_BYTES)
 
 
+def _split_inactive(blocks: pd.DataFrame) -> int:
+    """Bytes of free blocks in segments of which another block is still in use."""
+    free = blocks["state"].eq("inactive")
+    in_use = (~free).groupby(blocks["segment"]).transform("any")
+    return int(blocks.loc[free & in_use, "size"].sum())
+
+
 def _blocks(segments: list[dict[str, Any]]) -> pd.DataFrame:
-    """Blocks of the segments: addr, size, requested, state. Old snapshots give no address: blocks then follow one another."""
-    rows: list[tuple[int, int, int, str]] = []
-    for segment in segments:
+    """Blocks of the segments: addr, size, requested, state, segment. Old snapshots give no address: blocks then follow one another."""
+    rows: list[tuple[int, int, int, str, int]] = []
+    for number, segment in enumerate(segments):
         at = natural(segment.get("address")) or 0
         blocks = segment.get("blocks")
         for block in blocks if isinstance(blocks, list) else []:
             if isinstance(block, dict):
                 size = _size(block.get("size")) or 0
                 own, requested = natural(block.get("address")), _size(block.get("requested_size"))
-                rows.append((at if own is None else own, size, size if requested is None else requested, str(block.get("state"))))
+                rows.append((at if own is None else own, size, size if requested is None else requested, str(block.get("state")), number))
                 at = rows[-1][0] + size
-    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-    kinds: tuple[npt.DTypeLike, ...] = (np.uint64, np.int64, np.int64, object)
-    return pd.DataFrame({n: np.array(c, k) for n, c, k in zip(("addr", "size", "requested", "state"), columns, kinds, strict=True)})
+    columns = list(zip(*rows, strict=True)) or [(), (), (), (), ()]
+    kinds: tuple[npt.DTypeLike, ...] = (np.uint64, np.int64, np.int64, object, np.int64)
+    return pd.DataFrame({n: np.array(c, k) for n, c, k in zip(("addr", "size", "requested", "state", "segment"), columns, kinds, strict=True)})
 
 
 def _ranges(annotations: Any) -> pd.DataFrame:

@@ -15,7 +15,10 @@ Document = Mapping[str, Any]
 
 def cards(document: Document) -> tuple[Card, ...]:
     """The key numbers that this run has, at most six; a number that its run should have but cannot tell reads ``unknown``."""
-    made = (_step(document), *_shares(document), _bubble(document), _memory(document), _recompute(document))
+    shares, utilized = _shares(document), _utilization(document)
+    if utilized is not None:  # it says more than the share of compute, which stands in the headline too
+        shares = (utilized, *(c for c in shares if c.label != "Compute"))
+    made = (_step(document), *shares, _bubble(document), _memory(document), _recompute(document))
     return tuple(c for c in made if c is not None)
 
 
@@ -58,6 +61,14 @@ def _shares(document: Document) -> tuple[Card, ...]:
         ),
     )
     return made[:1] if silent else made
+
+
+def _utilization(document: Document) -> Card | None:
+    s = metric(document, "utilization").get("summary") or {}
+    if s.get("mfu_ratio") is None:
+        return None
+    speed = f"{fmt.scalar('device_flops_per_s', s.get('device_flops_per_s'))} per device of {fmt.scalar('peak_flops_per_s', s.get('peak_flops_per_s'))}"
+    return Card("MFU", fmt.percent(s["mfu_ratio"]), f"{speed} ({fmt.clean(s.get('peak_source') or fmt.UNKNOWN)}); HFU {fmt.percent(s.get('hfu_ratio'))}")
 
 
 def _bubble(document: Document) -> Card | None:

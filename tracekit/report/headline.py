@@ -9,6 +9,7 @@ from tracekit import wording as fmt
 from tracekit.report.rows import mean, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.budget import mean_parts
 from tracekit.report.untimed import untimed
+from tracekit.report.waterfall import WORTH, account
 
 #: Part of the budget -> what helps.
 ADVICE: Mapping[str, str] = {
@@ -18,6 +19,9 @@ ADVICE: Mapping[str, str] = {
     "exposed_comm": "Communication is not hidden under compute; the collectives below tell waiting from moving bytes.",
     "recompute": "Recompute less (selective instead of full) if the memory allows.",
     "copies": "Copies run while nothing computes; use pinned memory and asynchronous copies.",
+    "input_wait": "The device waits for data; fetch them ahead: more workers, prefetching, pinned memory.",
+    "launch_gap": "The host launches too late; launch fewer, larger kernels (fusion, compilation, CUDA graphs), and keep Python out of the step.",
+    "kernel_inefficiency": "Kernels run below the peak; larger or fused ones, and fewer in 32 bits, come closer.",
     "idle": "The device had nothing to do; look at what the host does between its operators, or launch fewer, larger ones (fusion, compilation, graphs).",
 }
 _BUBBLE = "More microbatches per step, or an interleaved or zero-bubble schedule, make it smaller."
@@ -29,8 +33,8 @@ _SPLIT = frozenset({"zb_h1", "zb_h2", "interleaved_zb", "zbv", "dualpipev"})
 def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     """(where the time went, what to do), for any report; says so where it is unknown.
 
-    The bubble of a pipeline lies in several parts of the budget (waiting to receive, transfers, on a CPU also idle), so
-    it is compared as a whole with the largest of them.
+    The bubble of a pipeline may lie in several parts of the budget (collectives run meanwhile), so it is compared as a whole with the
+    largest of them. What could come back of the largest loss at best follows the advice, and where most could.
     """
     parts = mean_parts(document)
     whole = total(p["duration_ns"] for p in parts)
@@ -53,22 +57,53 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     first = f"{takes}, of which {_share(work + again, whole)} is compute" + (f", {fmt.duration(again)} of it recomputation." if again else ".")
     if graphs:
         first = f"{takes}, of which {_share(graphs, whole)} is busy with whole CUDA graphs: how much of it is compute is unknown."
+    first += _utilization(document)
     losses = [p for p in parts if p["part"] not in fmt.WORK]
     if not losses:
         return first, "" if graphs else "Nothing but compute was found in it: faster kernels or more devices are what is left."
     loss = max(losses, key=lambda p: p["duration_ns"])
     pipeline = metric(document, "pipeline").get("summary") or {}
-    if (pipeline.get("bubble_ns") or 0) >= loss["duration_ns"] or loss["axis"] == "pp":
+    if (pipeline.get("bubble_ns") or 0) >= loss["duration_ns"] or loss["axis"] == "pp" or loss["part"] == "bubble":
         bubble = pipeline.get("bubble_ns")
         share = (
             f"{fmt.duration(bubble)} per rank ({fmt.percent(pipeline.get('bubble_ratio'))} of the pipeline's window)"
             if bubble
             else _share(loss["duration_ns"], whole)
         )
-        return f"{first} The largest loss is the pipeline bubble: {share}.", _BUBBLE_ZB if str(pipeline.get("schedule")) in _SPLIT else _BUBBLE
+        advice = _BUBBLE_ZB if str(pipeline.get("schedule")) in _SPLIT else _BUBBLE
+        return f"{first} The largest loss is the pipeline bubble: {share}.", _with_return(document, advice, "bubble", None)
     name = fmt.part(loss["part"], loss["axis"])
     advice = ADVICE.get(loss["part"], "See the step budget below.")
-    return f"{first} The largest loss is {name}: {_share(loss['duration_ns'], whole)}.", advice
+    return f"{first} The largest loss is {name}: {_share(loss['duration_ns'], whole)}.", _with_return(document, advice, loss["part"], loss["axis"])
+
+
+def _utilization(document: Mapping[str, Any]) -> str:
+    """MFU, where it is known."""
+    ratio = (metric(document, "utilization").get("summary") or {}).get("mfu_ratio")
+    return "" if ratio is None else f" MFU is {fmt.percent(ratio)}."
+
+
+def _with_return(document: Mapping[str, Any], advice: str, part: str, axis: str | None) -> str:
+    """The advice, what could come back of that part at best, and where more could."""
+    rows = [row for row in account(document) if (row.get("recoverable_ns") or 0) >= WORTH * (row["duration_ns"] / (row.get("of_step_ratio") or 1))]
+    if not rows:
+        return advice
+    own = next((row for row in rows if (row.get("part"), row.get("axis")) == (part, axis)), None)
+    most = max(rows, key=lambda row: row["recoverable_ns"])
+    if own is not None:
+        advice += f" At best {_back(own)} could come back{_if(own)}."
+    if most is not own:
+        advice += f" {'More' if own is not None else 'Most'} could come back from {fmt.part(most['part'], most['axis'])}: {_back(most)}{_if(most)}."
+    return advice
+
+
+def _back(row: Mapping[str, Any]) -> str:
+    share = row["recoverable_ns"] / row["duration_ns"] * row["of_step_ratio"] if row.get("of_step_ratio") else None
+    return fmt.duration(row["recoverable_ns"]) + ("" if share is None else f" ({fmt.percent(share)} of the step)")
+
+
+def _if(row: Mapping[str, Any]) -> str:
+    return f", {fmt.clean(row['what'], 200)}" if row.get("what") else ""
 
 
 def _coarse(document: Mapping[str, Any]) -> list[dict[str, Any]]:

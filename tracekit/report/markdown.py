@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tracekit.report import waterfall
 from tracekit.report.parts import Grid, Section, Story
 from tracekit.report.story import story
 
@@ -37,6 +38,7 @@ def text(s: Story) -> str:
     lines += [f"**Health: {_MARK.get(s.verdict, '')} {escape(s.verdict)}**", ""]
     lines += [f"- {escape(f.severity)} `{f.code.replace('`', '')}`: {escape(f.message)}" + (f" ({escape(f.where)})" if f.where else "") for f in s.findings]
     lines += [*([] if s.findings else ["No findings."]), "", f"**{escape(s.headline)}** {escape(s.advice)}", ""]
+    lines += _waterfall(s)
     lines += ["| | | |", "|:--|--:|:--|", *(f"| {escape(c.label)} | **{escape(c.value)}** | {escape(c.detail)} |" for c in s.cards), ""]
     lines += ["<sub>" + " · ".join(f"{k}: {escape(v)}" for k, v in s.run) + "</sub>", ""]
     for section in s.sections:
@@ -52,6 +54,19 @@ def table(g: Grid) -> list[str]:
     rows = ["| " + " | ".join(escape(c) for c in row) + " |" for row in g.rows]
     head = "| " + " | ".join(escape(h) for h in g.header) + " |"
     return [f"*{escape(g.title)}*", "", head, rule, *rows, "", *([f"<sub>{escape(g.note)}</sub>", ""] if g.note else [])]
+
+
+def _waterfall(s: Story) -> list[str]:
+    """A fenced block: nothing in it is read as markup, and labels of parts hold no backticks."""
+    if not s.waterfall:
+        return []
+    name, text = (max(len(v) for v in of) for of in zip(*((b.label, b.text) for b in s.waterfall), strict=True))
+    made = waterfall.lines(s.waterfall, 40, "█▓░")
+    rows = [
+        f"{label.replace('`', ''):<{name}}  {b.text:>{text}}  {before}{stays}{back}{after}  {b.told}".rstrip()
+        for b, (label, before, stays, back, after) in zip(s.waterfall, made, strict=True)
+    ]
+    return ["```text", *rows, "```", "", "<sub>█ work, ▓ cost or loss, ░ of it what could come back at best</sub>", ""]
 
 
 def _section(s: Section) -> list[str]:

@@ -32,6 +32,27 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """One part of the step in a waterfall.
+
+    Attributes:
+        label: the part.
+        text: how long it is, and its share of the step.
+        told: how much of it could come back at best, or "".
+        start, length, recoverable: shares of the step: where it begins, how long it is, and how much of that could come back.
+        work: whether it is work, and not cost or loss.
+    """
+
+    label: str
+    text: str
+    told: str
+    start: float
+    length: float
+    recoverable: float
+    work: bool
+
+
+@dataclass(frozen=True)
 class Grid:
     """A table ready to be drawn.
 
@@ -93,6 +114,7 @@ class Story:
     sections: tuple[Section, ...]
     unavailable: tuple[tuple[str, str, str], ...]
     emulated: bool
+    waterfall: tuple[Bar, ...] = ()
 
 
 def grid(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, limit: int = ROW_LIMIT, left_out: str = "") -> Grid:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from tracekit.report import waterfall
 from tracekit.report.parts import Grid, Section, Story
 from tracekit.report.story import story
 
@@ -24,7 +25,7 @@ def text(s: Story) -> str:
     lines = [f"tracekit: {s.title}" + ("   [EMULATED COMPUTE]" if s.emulated else ""), f"Health: {s.verdict}"]
     for f in s.findings:
         lines += _wrap(f"{f.severity}: {f.code}: {f.message}" + (f" ({f.where})" if f.where else ""), "  ")
-    lines += ["", *_wrap(s.headline), *_wrap(s.advice), ""]
+    lines += ["", *_wrap(s.headline), *_wrap(s.advice), "", *_waterfall(s)]
     lines += [f"  {k + ':':<{max(len(n) for n, _ in s.run) + 1}} {v}" for k, v in s.run]
     lines.append("")
     width = max((len(c.label) for c in s.cards), default=0)
@@ -45,6 +46,18 @@ def table(g: Grid) -> list[str]:
     rows = [g.header, *g.rows]
     lines = ["  " + "  ".join(f"{c:>{w}}" if n else f"{c:<{w}}" for c, w, n in zip(row, widths, g.numeric, strict=True)).rstrip() for row in rows]
     return [*lines, *([f"  ({g.note})"] if g.note else [])]
+
+
+def _waterfall(s: Story) -> list[str]:
+    if not s.waterfall:
+        return []
+    name, text = (max(len(v) for v in of) for of in zip(*((b.label, b.text) for b in s.waterfall), strict=True))
+    made = waterfall.lines(s.waterfall, 40, "#=-")
+    rows = [
+        f"  {label:<{name}}  {b.text:>{text}}  |{before}{stays}{back}{after}|  {b.told}".rstrip()
+        for b, (label, before, stays, back, after) in zip(s.waterfall, made, strict=True)
+    ]
+    return [*rows, "  # work, = cost or loss, - of it what could come back at best", ""]
 
 
 def _section(s: Section) -> list[str]:

@@ -13,6 +13,7 @@ from tracekit.report.headline import headline
 from tracekit.report.parts import Finding, Story
 from tracekit.report.sections import SECTIONS, other
 from tracekit.report.sections.common import emulated
+from tracekit.report.waterfall import waterfall
 
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 
@@ -42,6 +43,7 @@ def story(document: Mapping[str, Any]) -> Story:
         sections=tuple(SECTIONS[n](document) if n in SECTIONS else other(document, n) for n in shown),
         unavailable=tuple((n, fmt.clean(metrics[n].get("title") or fmt.label(n).capitalize()), reason) for n, reason in absent.items()),
         emulated=emulated(document),
+        waterfall=waterfall(document),
     )
 
 

@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.report import waterfall
 from tracekit.report.parts import Card, Grid, Section, Story
 from tracekit.report.story import story
 
@@ -41,6 +42,7 @@ def group(s: Story) -> Group:
             Text.assemble(("  " + f.severity, _COLOUR.get(f.severity, "white")), f" {f.code}: {f.message}", (f" ({f.where})" if f.where else "", "dim"))
         )
     parts.append(Panel(Text.assemble((s.headline, "bold"), ("\n" + s.advice if s.advice else "")), border_style="cyan"))
+    parts += _waterfall(s)
     parts.append(Text("   ".join(f"{k}: {v}" for k, v in s.run), style="dim"))
     parts.append(Columns([_card(c) for c in s.cards], equal=True, expand=False))
     parts += [_section(section) for section in s.sections]
@@ -99,6 +101,23 @@ def table(g: Grid) -> Table:
     for row in g.rows:
         made.add_row(*(Text(c, style="yellow" if c == "unknown" else "") for c in row))
     return made
+
+
+def _waterfall(s: Story) -> list[RenderableType]:
+    """One line per part: its name, its length, and where in the step it stands."""
+    if not s.waterfall:
+        return []
+    made = Table.grid(padding=(0, 1))
+    for justify in ("left", "right", "left", "left"):
+        made.add_column(justify=justify, no_wrap=justify == "right" or None)  # type: ignore[arg-type]
+    for b, (label, before, stays, back, after) in zip(s.waterfall, waterfall.lines(s.waterfall, 36, "██░"), strict=True):
+        colour = "blue" if b.work else "red"
+        bar = Text.assemble(before, (stays, colour), (back, "green"), after, no_wrap=True)
+        made.add_row(Text("  " + label), Text(b.text, style="bold"), bar, Text(b.told, style="green"))
+    return [
+        made,
+        Text.assemble("  ", ("█", "blue"), " work  ", ("█", "red"), " cost or loss  ", ("░", "green"), " of it what could come back at best", style="dim"),
+    ]
 
 
 def _card(c: Card) -> Panel:

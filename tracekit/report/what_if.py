@@ -47,6 +47,16 @@ def what_ifs_story(analysis: Analysis, result: Result) -> Story:
     )
 
 
+def worded(result: Result, slept: bool) -> tuple[str, str, Section]:
+    """(how well what ran is simulated, what would be faster, the section) of a what-if that is available.
+
+    Args:
+        result: of ``what_if``.
+        slept: whether the run's compute was emulated.
+    """
+    return (*_headline(result), _section(result, slept))
+
+
 def html(analysis: Analysis, result: Result) -> str:
     """The what-if as one self-contained page."""
     from tracekit.figures import embed

@@ -15,10 +15,12 @@ from tracekit.report.sections.pipeline import pipeline
 from tracekit.report.sections.recompute import recompute
 from tracekit.report.sections.step_time import step_time
 from tracekit.report.sections.straggler import straggler
+from tracekit.report.sections.utilization import utilization
 
 #: Metric -> the section that words it, in reading order; a metric that is not here gets the plain section of ``other``.
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], Section]] = {
     "budget": budget,
+    "utilization": utilization,
     "step_time": step_time,
     "breakdown": breakdown,
     "collectives": collectives,

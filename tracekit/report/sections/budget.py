@@ -9,6 +9,7 @@ from tracekit import wording as fmt
 from tracekit.report.parts import Grid, Section, grid
 from tracekit.report.rows import Row, group, of_steps, span_word, steady_steps, table, total
 from tracekit.report.sections.common import section
+from tracekit.report.waterfall import account
 
 #: So many ranks stand as columns beside the mean; more make a table of their own.
 BESIDE = 8
@@ -45,7 +46,23 @@ def budget(document: Mapping[str, Any]) -> Section:
     if len(per_rank) > BESIDE:
         columns = ["rank", *dict.fromkeys(k for r in per_rank for k in r if k != "rank")]
         grids = (*grids, grid("Per rank", per_rank, columns, limit=16, left_out=", those with the least compute first"))
+    grids = (*grids, _account(document))
     return section(document, "budget", "derived: an exact division of each rank's measured step, its parts add up to the step", ("derived",), grids=grids)
+
+
+def _account(document: Mapping[str, Any]) -> Grid:
+    """What each part is, how it was told, and how much of it could come back."""
+    rows: list[Row] = [
+        {
+            "part": fmt.part(r.get("part"), r.get("axis")),
+            "mean_ns": r.get("duration_ns"),
+            "told": r.get("source"),
+            "could come back_ns": r.get("recoverable_ns"),
+            "how": r.get("what") or "not known",
+        }
+        for r in account(document)
+    ]
+    return grid("What could come back at best", rows, ["part", "mean_ns", "told", "could come back_ns", "how"])
 
 
 def _per_rank(rows: list[Row], parts: list[dict[str, Any]], span: str) -> list[Row]:

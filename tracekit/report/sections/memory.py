@@ -11,7 +11,11 @@ from tracekit.report.sections.common import section, told_by_layer
 
 _SNAPSHOT = [
     "rank", "device", "records", "frees_without_alloc", "allocated_before_bytes", "allocated_peak_bytes", "rounded_peak_bytes", "active_peak_bytes",
-    "reserved_peak_bytes", "inactive_end_bytes", "largest_inactive_end_bytes",
+    "reserved_peak_bytes", "inactive_end_bytes", "largest_inactive_end_bytes", "split_inactive_end_bytes",
+    "expandable_segments",
+]  # fmt: skip
+_IN_FLIGHT = [
+    "stage", "rank", "step", "microbatches", "in_flight_microbatches", "in_flight_theory_microbatches", "in_flight_order_microbatches", "activation_peak_bytes",
 ]  # fmt: skip
 CATEGORIES = ["parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "activation_bytes", "input_bytes", "temporary_bytes", "unknown_bytes"]
 
@@ -47,6 +51,14 @@ def memory(document: Mapping[str, Any]) -> Section:
         of = [r for r in table(document, "memory", "by_layer") if all(r.get(k) == most.get(k) for k in same if k in r)]
         columns = ["layer", *[c for c in dict.fromkeys(k for r in of for k in r) if c.endswith("_bytes")]]
         grids.append(grid(f"Activations alive at the peak of rank {most.get('rank')}", of, columns))
+        owned = [r for r in table(document, "memory", "owners") if all(r.get(k) == most.get(k) for k in same if k in r)]
+        columns = ["nbytes", "blocks", "category", "layer", "sublayer", "microbatch", "maker", "since", "rule"]
+        grids.append(
+            grid(f"What was alive at the peak of rank {most.get('rank')}, by owner and maker", owned, columns, limit=16, left_out=", the largest first")
+        )
+        grids.append(grid("How owners were told", _rules(document, owned), ["rule", "told by"]))
+    held = [r for r in table(document, "memory", "in_flight") if r.get("stage") is not None]
+    grids.append(grid("Microbatches in flight, per stage and step", held, _IN_FLIGHT, limit=16))
     snapshots = table(document, "memory", "snapshots")
     grids.append(grid("CUDA memory snapshots, per rank and device", snapshots, _SNAPSHOT, limit=16))
     theory = table(document, "memory", "theory")
@@ -61,6 +73,12 @@ def memory(document: Mapping[str, Any]) -> Section:
         facts(summary, ("allocated_peak_bytes", "rank", "activation_bytes", "activation_theory_bytes")),
         tuple(grids),
     )
+
+
+def _rules(document: Mapping[str, Any], owned: Sequence[Row]) -> list[Row]:
+    """The rules that decided something at the peak, in words."""
+    used = {r.get("rule") for r in owned}
+    return [{"rule": r.get("code"), "told by": r.get("says")} for r in table(document, "memory", "rules") if r.get("code") in used]
 
 
 def _pairs(rows: Sequence[Row]) -> list[str]:
