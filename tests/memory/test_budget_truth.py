@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests import analyses
 from tests.forged import analysis_of, truth_of
 from tests.golden import samples
 from tests.test_reference import REFERENCES, SMALL, TRACES
@@ -51,7 +52,7 @@ def test_the_parts_of_public_traces_add_up_to_the_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", samples())
 def test_the_parts_of_the_samples_add_up_to_the_step(samples: Path, name: str) -> None:
-    assert adds_up(analyze(samples / name, workers=1))
+    assert adds_up(analyses.analysis_of(samples / name))
 
 
 def parts_of(analysis: Analysis) -> dict[tuple[int, int], dict[str, int]]:
