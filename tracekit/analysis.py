@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analysed import Analysed
-from tracekit.ingest import Progress, ingest
+from tracekit.ingest import Ingested, Progress, ingest
 from tracekit.job.assemble import build
 from tracekit.job.base import Job
 from tracekit.link_speed import link_speeds
@@ -60,8 +60,17 @@ def analyze(
     speeds, sizes = link_speeds(link_gbps), given_sizes(model)
     listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
     ingested = ingest(listed, workers=workers, progress=progress, reading=reading, capture=capture)
-    job = build(ingested.ranks, sizes)
-    return Analysis(replace(job, findings=(*ingested.findings, *job.findings), link_gbps=speeds))
+    return of_ranks(ingested, speeds, sizes)
+
+
+def of_ranks(ingested: Ingested, link_gbps: Mapping[str, float] | None = None, model: ModelSizes | None = None) -> Analysis:
+    """The analysis of ranks that were read already; arguments as :func:`analyze` makes them of its own.
+
+    Raises:
+        UsageError: the ranks are of several jobs.
+    """
+    job = build(ingested.ranks, model)
+    return Analysis(replace(job, findings=(*ingested.findings, *job.findings), link_gbps=link_gbps or {}))
 
 
 @dataclass(frozen=True)

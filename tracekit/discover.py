@@ -59,6 +59,10 @@ class Source:
     memory: Path | None = None
     run: Mapping[str, Any] = field(default_factory=dict)
 
+    def within(self, folder: Path) -> Source:
+        """The same source, its files called by their paths within a folder where they lie there."""
+        return replace(self, trace=_within(self.trace, folder), beside=tuple(_within(file, folder) for file in self.beside))
+
 
 @dataclass(frozen=True)
 class Found:
@@ -71,6 +75,10 @@ class Found:
 
     sources: tuple[Source, ...]
     ignored: tuple[str, ...] = ()
+
+
+def _within(file: File, folder: Path) -> File:
+    return file._replace(label=file.label.relative_to(folder)) if file.label.is_relative_to(folder) else file
 
 
 def find(paths: Sequence[str | Path], reading: Reading, scratch: Path) -> Found:

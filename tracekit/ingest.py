@@ -34,6 +34,12 @@ from tracekit.vocabulary import Severity
 
 #: progress(done, total, what): called after each source.
 Progress = Callable[[int, int, str], None]
+#: keep(place, trace as its files give it, the same after the passes): called in the process that reads, so it must be picklable. A place
+#: is (number of the source, number of the trace within it).
+Place = tuple[int, int]
+Keep = Callable[[Place, RankTrace, RankTrace], None]
+#: early(facts of what has been read so far, by place): called in this process, after each source.
+Early = Callable[[Mapping[Place, Boiled]], None]
 
 #: Below this many compressed bytes, starting worker processes costs more than it saves.
 _WORTH_A_POOL = 4 << 20
@@ -59,6 +65,9 @@ def ingest(
     progress: Progress | None = None,
     reading: Reading = DEFAULT,
     capture: int | None = None,
+    within: Path | None = None,
+    keep: Keep | None = None,
+    early: Early | None = None,
 ) -> Ingested:
     """Read every rank found under the paths and boil it down.
 
@@ -68,22 +77,30 @@ def ingest(
         progress: called as ``progress(done, total, what)``.
         reading: caps against hostile files, and whether to salvage damaged ones.
         capture: use only the captures of this number.
+        within: messages call files by their paths within this folder; None: as they were found.
+        keep: is given every trace while it is here, in the process that read it.
+        early: is given what is known so far, after each source.
 
     Raises:
         InputError: a path is missing, holds no trace, or a trace in it is damaged.
     """
     with tempfile.TemporaryDirectory(prefix="tracekit-") as scratch:
         found = find(paths, reading, Path(scratch))
-        sources = list(found.sources)
-        outcome = sorted(_boil_all(sources, workers, progress, reading), key=lambda pair: pair[0])
-        refused = [result for _, result in outcome if isinstance(result, InputError)]
-        boiled = [Boiled(facts, sources[i].trace.path) for i, several in outcome if not isinstance(several, InputError) for facts in several]
+        sources = [s if within is None else s.within(within) for s in found.sources]
+        outcome: dict[int, list[RankFacts] | InputError] = {}
+        for number, result in _boil_all(sources, workers, progress, reading, keep):
+            outcome[number] = result
+            if early is not None and not isinstance(result, InputError):
+                early(_boiled(outcome, sources))
+        refused = [result for _, result in sorted(outcome.items()) if isinstance(result, InputError)]
+        boiled = list(_boiled(outcome, sources).values())
         if not boiled:
             raise refused[0]
         ranks, findings = gather(boiled, capture)
     findings += [finding("file_refused", Severity.ERROR, e.reason, file=e.path, offset=e.offset) for e in refused]
     if found.ignored:
-        says = f"{len(found.ignored)} other files were ignored: {', '.join(found.ignored[:5])}{', …' if len(found.ignored) > 5 else ''}"
+        named = [name.removeprefix(f"{within}/") for name in found.ignored[:5]]
+        says = f"{len(found.ignored)} other files were ignored: {', '.join(named)}{', …' if len(found.ignored) > 5 else ''}"
         findings.append(finding("files_ignored", Severity.INFO, says, count=len(found.ignored)))
     return Ingested(ranks, tuple(findings))
 
@@ -99,14 +116,32 @@ def traces(paths: Sequence[str | Path], reading: Reading = DEFAULT, capture: int
             yield from (run_passes(trace) for trace in _joined(source, reading) if capture in (None, trace.meta.capture))
 
 
-def boil(source: Source, reading: Reading = DEFAULT) -> list[RankFacts] | InputError:
+def boil(source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, number: int = 0) -> list[RankFacts] | InputError:
     """The ranks of one source, from its files to their facts; with ``reading.keep_going`` the refusal, if it is refused."""
     try:
-        return [boil_down(run_passes(trace)) for trace in _joined(source, reading)]
+        return [_passed(trace, keep, (number, i)) for i, trace in enumerate(_joined(source, reading))]
     except InputError as error:
         if reading.keep_going:
             return error
         raise
+    except MemoryError as error:
+        refusal = InputError("needs more memory to read than there is for it; allow more, use fewer workers, or record shorter windows", source.trace.label)
+        if reading.keep_going:
+            return refusal
+        raise refusal from error
+
+
+def _passed(trace: RankTrace, keep: Keep | None, place: Place) -> RankFacts:
+    passed = run_passes(trace)
+    if keep is not None:
+        keep(place, trace, passed)
+    return boil_down(passed)
+
+
+def _boiled(outcome: Mapping[int, list[RankFacts] | InputError], sources: Sequence[Source]) -> dict[Place, Boiled]:
+    """What was read, in the order of the sources."""
+    read = [(number, several) for number, several in sorted(outcome.items()) if not isinstance(several, InputError)]
+    return {(number, i): Boiled(facts, sources[number].trace.path) for number, several in read for i, facts in enumerate(several)}
 
 
 def _joined(source: Source, reading: Reading) -> list[RankTrace]:
@@ -136,7 +171,9 @@ def _completed(trace: RankTrace, source: Source, by_name: int | None) -> RankTra
     return replace(trace, meta=replace(meta, rank=rank, run=source.run, files=files, versions=versions, host=host))
 
 
-def _boil_all(sources: list[Source], workers: int | None, progress: Progress | None, reading: Reading) -> Iterable[tuple[int, list[RankFacts] | InputError]]:
+def _boil_all(
+    sources: list[Source], workers: int | None, progress: Progress | None, reading: Reading, keep: Keep | None
+) -> Iterable[tuple[int, list[RankFacts] | InputError]]:
     """Facts of every source, or its refusal, with its place in the list, as they become ready."""
     tell = progress or (lambda done, total, what: None)
     size = sum(s.trace.path.stat().st_size for s in sources)
@@ -144,30 +181,40 @@ def _boil_all(sources: list[Source], workers: int | None, progress: Progress | N
     capped = reading.max_memory is not None or reading.max_seconds is not None
     if n <= 1 and not capped:
         for i, source in enumerate(sources):
-            yield i, boil(source, reading)
+            yield i, boil(source, reading, keep, i)
             tell(i + 1, len(sources), _label(source))
         return
     pool: Executor = ThreadPoolExecutor(max(n, 1)) if capped else ProcessPoolExecutor(n, mp_context=get_context("spawn"))
     work = _boil_isolated if capped else boil
+    left = set(range(len(sources)))
     with pool:
-        places = {pool.submit(work, source, reading): i for i, source in enumerate(sources)}
+        places = {pool.submit(work, source, reading, keep, i): i for i, source in enumerate(sources)}
         try:
-            for done, future in enumerate(as_completed(places), 1):
-                yield places[future], future.result()
-                tell(done, len(sources), _label(sources[places[future]]))
+            for future in as_completed(places):
+                result, i = future.result(), places[future]
+                left.discard(i)
+                yield i, result
+                tell(len(sources) - len(left), len(sources), _label(sources[i]))
+            return
         except BrokenProcessPool as error:
-            raise UsageError(
-                "a process that read a trace ended at once: in a script, call analyze() under `if __name__ == '__main__':`, or pass workers=1; "
-                "else it ran out of memory: pass fewer workers"
-            ) from error
+            if not reading.keep_going:
+                raise UsageError(
+                    "a process that read a trace ended at once: in a script, call analyze() under `if __name__ == '__main__':`, or pass workers=1; "
+                    "else it ran out of memory: pass fewer workers"
+                ) from error
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    # which file ended its process cannot be told, so each of those that are left gets a process to itself
+    for i in sorted(left):
+        yield i, _boil_isolated(sources[i], reading, keep, i)
+        left.discard(i)
+        tell(len(sources) - len(left), len(sources), _label(sources[i]))
 
 
-def _boil_isolated(source: Source, reading: Reading) -> list[RankFacts] | InputError:
+def _boil_isolated(source: Source, reading: Reading, keep: Keep | None, number: int) -> list[RankFacts] | InputError:
     try:
-        return isolated(boil, (source, reading), source.trace.label, reading.max_memory, reading.max_seconds)
+        return isolated(boil, (source, reading, keep, number), source.trace.label, reading.max_memory, reading.max_seconds)
     except InputError as error:
         if reading.keep_going:
             return error
@@ -180,4 +227,4 @@ def _label(source: Source) -> str:
     return "/".join(label.parts[-3:] if label.name.startswith("trace.json") else label.parts[-1:])
 
 
-__all__ = ["Ingested", "Progress", "Source", "boil", "find", "ingest"]
+__all__ = ["Early", "Ingested", "Keep", "Place", "Progress", "Source", "boil", "find", "ingest"]

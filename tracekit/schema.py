@@ -303,6 +303,15 @@ RECOMPUTE: Table = {
     "decidable": Column("bool", "false where the trace cannot tell (compiled, no sequence numbers)"),
 }
 
+#: Cost of recomputation by part of a layer; the rows of a layer sum to its row in RECOMPUTE.
+RECOMPUTE_SUBLAYERS: Table = {
+    **_STEP,
+    "layer": Column("object", "layer path without the sublayer"),
+    "layer_index": Column("Int64", "global number of the layer"),
+    "sublayer": Column("object", "attention, mlp, norm, embedding or head; null = the rest of the layer, or all of it where its parts are not named"),
+    **{n: RECOMPUTE[n] for n in ("forward_ns", "backward_ns", "recompute_ns", "reissued_collective_ns", "reissued_collectives", "decidable")},
+}
+
 #: Which layers a rank counted for itself, and where it stands: what their numbers are in the whole model follows from all ranks.
 LAYER_PLACES: Table = {
     "layer": Column("object", "path of the layer by the rank's own count (no sublayer), e.g. layers.0"),
@@ -367,6 +376,7 @@ FACTS: dict[str, Table] = {
     "memory_in_flight": MEMORY_IN_FLIGHT,
     "memory_accounts": MEMORY_ACCOUNTS,
     "recompute": RECOMPUTE,
+    "recompute_sublayers": RECOMPUTE_SUBLAYERS,
     "compute_parts": COMPUTE_PARTS,
     "links": LINKS,
     "operator_times": OPERATOR_TIMES,

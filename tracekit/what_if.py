@@ -318,6 +318,7 @@ def to_dict(result: Result) -> Mapping[str, Any]:
     """The document (schema ``tracekit.what_if/1``): only str, int, float, bool, None, lists and dicts."""
     return {
         "schema": WHAT_IF_SCHEMA,
+        "kind": "pipeline",
         "available": result.available,
         "reason": result.reason,
         "notes": list(result.notes),

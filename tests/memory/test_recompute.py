@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,7 +15,10 @@ from tracekit.facts.recompute import recompute
 from tracekit.facts.steps import steps
 from tracekit.job.base import Job
 from tracekit.metrics.recompute import METRIC
+from tracekit.passes import run_passes
+from tracekit.readers import read
 from tracekit.trace import RankFacts, RankMeta
+from tracekit.vocabulary import Kind
 
 
 def training(layers: int, repeated: dict[int, tuple[int, ...]], *, products: int = 2, again: int = 2) -> list[dict[str, Any]]:
@@ -102,3 +107,79 @@ def test_dtensors_own_functions_in_backward_are_no_recomputation() -> None:
 def test_no_compute_is_unavailable_with_a_reason() -> None:
     got = METRIC.compute(job([span("ProfilerStep#1", 0, 10)]))
     assert not got.available and got.reason
+
+
+SIZES = {"hidden": 64, "heads": 4, "sequence": 32, "dtype_bytes": 4, "attention": "math", "dropout": 0.0}
+SUMS = ["forward_ns", "backward_ns", "recompute_ns", "reissued_collective_ns", "reissued_collectives"]
+
+
+def with_memory(one: Job, held: dict[int, int]) -> Job:
+    """The job with activations of its layers alive at the peak of step 1."""
+    rows = [{"device": 0, "device_type": "cpu", "step": 1, "layer": f"layers.{n}", "layer_index": n, "activation_bytes": nbytes} for n, nbytes in held.items()]
+    facts = one.ranks[(0, 0)]
+    tables = {**facts.tables, "memory_layers": schema.conform(pd.DataFrame(rows), schema.MEMORY_LAYERS)}
+    return Job({(0, 0): RankFacts(facts.meta, tables)}, run=one.run)
+
+
+def listed(table: pd.DataFrame, columns: list[str]) -> list[list[Any]]:
+    return table[columns].astype(object).where(table[columns].notna(), None).values.tolist()
+
+
+def test_a_kept_layer_of_the_same_step_measures_what_a_repeated_one_saves() -> None:
+    one = with_memory(job(training(4, {1: (1,), 3: (3,)})), {0: 2**30, 1: 2**28, 2: 2**30, 3: 2**29})
+    got = METRIC.compute(one)
+    assert listed(got.tables["layers"], ["layer_index", "saved_bytes", "saved_source", "recompute_per_saved_gib_ns"]) == [
+        [0, None, None, None],
+        [1, 3 * 2**28, "measured", 4000 * 4 / 3],
+        [2, None, None, None],
+        [3, 2**29, "measured", 8000.0],
+    ]
+    assert (got.summary["saved_bytes"], got.summary["saved_source"]) == (5 * 2**28, "measured")
+    assert got.summary["recompute_per_saved_gib_ns"] == pytest.approx(8000 * 4 / 5)
+    assert got.summary["repeated_every"] == 2
+
+
+def test_a_layer_freed_before_the_peak_saves_an_unknown_amount() -> None:
+    got = METRIC.compute(with_memory(job(training(4, {1: (1,), 3: (3,)})), {0: 2**30, 1: 2**28}))
+    assert listed(got.tables["layers"], ["saved_bytes"])[3] == [None]
+    assert got.summary["saved_bytes"] is None and got.summary["recompute_per_saved_gib_ns"] is None
+
+
+def test_where_no_layer_is_kept_the_closed_form_tells() -> None:
+    run = {"model": SIZES, "training": {"microbatch_size": 1}, "device": "cpu", "recompute": "full"}
+    got = METRIC.compute(job(training(2, {1: (1,), 0: (0,)}), **run))
+    whole, kept = (int(got.tables["modes"].set_index("mode").loc[m, "activation_per_layer_theory_bytes"]) for m in ("none", "full"))
+    assert listed(got.tables["layers"], ["saved_bytes", "saved_source"]) == [[whole - kept, "closed_form"]] * 2
+    # one layer is whole again while it is repeated
+    assert got.summary["saved_bytes"] == 2 * whole - (2 * kept + whole)
+
+
+def test_closed_forms_of_another_mode_say_nothing() -> None:
+    got = METRIC.compute(job(training(2, {1: (1,), 0: (0,)}), model=SIZES, training={"microbatch_size": 1}, recompute="selective:core_attention"))
+    assert listed(got.tables["layers"], ["saved_bytes", "saved_source"]) == [[None, None]] * 2
+
+
+def test_an_unknown_mode_says_why() -> None:
+    summary = METRIC.compute(job([*training(2, {}), backward("CompiledFunctionBackward", 500, 600, 77)])).summary
+    assert summary["mode"] == "unknown" and "compiled" in summary["mode_reason"]
+    assert METRIC.compute(job(training(2, {}))).summary["mode_reason"] is None
+
+
+def test_sublayers_sum_to_their_layer() -> None:
+    events = training(2, {1: (1,), 0: (0,)})
+    events += [span("layers.0.attention.forward", 10.5, 14.5), span("layers.0.mlp.forward", 14.6, 18.5)]
+    tables = recompute(passed(events))
+    parts = tables["recompute_sublayers"]
+    schema.validate(parts, schema.RECOMPUTE_SUBLAYERS)
+    assert {"attention", "mlp"} <= set(parts["sublayer"].dropna())
+    whole = tables["recompute"].dropna(subset=["layer"]).set_index("layer")[SUMS].sort_index()
+    pd.testing.assert_frame_equal(parts.groupby("layer")[SUMS].sum().sort_index(), whole, check_names=False, check_index_type=False)
+
+
+def test_kernels_of_a_real_checkpointed_resnet(shared: Path) -> None:
+    name = "tracelens/mi300__resnet_act_checkpoint.json.gz"
+    want = json.loads((shared / "traces" / "reference.json").read_text())[name]["recompute"]
+    (trace,) = read(shared / "traces" / name)
+    events = run_passes(trace).events
+    again = events[events["recompute"] & events["device"].notna() & events["kind"].eq(Kind.COMPUTE)]
+    assert (len(again), int(again["dur"].sum())) == (want["kernels"], want["kernels_dur_ns"])

@@ -64,7 +64,11 @@ def finding(code: str, severity: str, message: str, **where: Any) -> dict[str, A
 
 
 def steps(ranks: int, durations: dict[int, int], warmup: int | None = None) -> Result:
-    rows = [{"rank": r, "step": s, "duration_ns": d + r * MS, "complete": True, "warmup": s == warmup} for r in range(ranks) for s, d in durations.items()]
+    rows = [
+        {"rank": r, "step": s, "duration_ns": d + r * MS, "window_ns": d + r * MS, "complete": True, "warmup": s == warmup}
+        for r in range(ranks)
+        for s, d in durations.items()
+    ]
     return Result(summary={"steps": len(durations)}, tables={"steps": pd.DataFrame(rows)})
 
 
@@ -149,7 +153,11 @@ def memory(ranks: int) -> Result:
 
 def recompute(ranks: int) -> Result:
     row = {"recompute_ns": 30 * MS, "forward_ns": 100 * MS, "backward_ns": 200 * MS, "overhead_of_step_compute_ratio": 0.1, "overhead_of_backward_ratio": 0.15}
-    layers = [{"layer": f"layers.{n}", "layer_index": n, "recompute_ns": 7 * MS, "forward_runs": 8, "recompute_runs": 8} for n in range(4)]
+    layers = [
+        {"rank": 0, "step": 1, "layer": f"layers.{n}", "layer_index": n, "recompute_ns": 7 * MS, "forward_runs": 8, "recompute_runs": 8,
+         "saved_bytes": 30 * MIB, "saved_source": "closed_form"}
+        for n in range(4)
+    ]  # fmt: skip
     return Result(
         summary={
             "mode": "full",

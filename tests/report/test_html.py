@@ -90,7 +90,7 @@ def test_names_from_traces_stay_text():
 def test_every_figure_is_strict_json_and_its_element_exists(page):
     ids = {a.get("id") for _, a in page.elements}
     figures = [(a, t) for a, t in page.scripts if a.get("type") == "application/json"]
-    assert len(figures) == 13
+    assert len(figures) == 14
     for attributes, text in figures:
         json.loads(text, parse_constant=pytest.fail)
         assert str(attributes["id"]).removesuffix("-data") in ids

@@ -20,14 +20,33 @@ from tracekit.cli.config import config
 from tracekit.cli.demo import demo
 from tracekit.cli.doctor import doctor
 from tracekit.cli.endings import ended
+from tracekit.cli.export import export
 from tracekit.cli.memory import memory
 from tracekit.cli.metrics import metrics
 from tracekit.cli.run import run
+from tracekit.cli.serve import serve
 from tracekit.cli.simulate import simulate
 from tracekit.cli.study import study
+from tracekit.cli.upload import upload
 
 #: Every command, in the order of the help; its name is the function's, its help the docstring.
-COMMANDS: tuple[Callable[..., Any], ...] = (demo, run, analyze, memory, doctor, simulate, study, metrics, compare, check, baseline, config)
+COMMANDS: tuple[Callable[..., Any], ...] = (
+    demo,
+    run,
+    analyze,
+    memory,
+    doctor,
+    simulate,
+    study,
+    metrics,
+    compare,
+    check,
+    baseline,
+    config,
+    serve,
+    upload,
+    export,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,6 +16,8 @@ from tracekit.errors import UsageError
 from tracekit.reading import DEFAULT, Reading
 
 if TYPE_CHECKING:
+    from tracekit.analysis import Analysis
+    from tracekit.memory_what_if import Recomputation
     from tracekit.what_if import Alternative
 
 _CANNOT_TELL = 3
@@ -39,6 +41,12 @@ def simulate(
     memory_limit: Annotated[
         str | None, typer.Option("--memory-limit", metavar="SIZE", help="Memory of a device, e.g. 70GiB: what needs more comes last.", show_default="none")
     ] = None,
+    recompute: Annotated[
+        list[str] | None, typer.Option("--recompute", metavar="MODE", help="none, selective, full, sqrt or every:K: tell memory and step time (repeat).")
+    ] = None,
+    microbatch_size: Annotated[
+        list[int] | None, typer.Option("--microbatch-size", metavar="B", help="Samples per microbatch to try for memory (repeat).", min=1)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the what-if (tracekit.what_if/1) to stdout, and nothing else.")] = False,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as one self-contained HTML file.")] = None,
     capture: Capture = None,
@@ -56,6 +64,7 @@ def simulate(
       tracekit simulate runs/pp
       tracekit simulate runs/pp --schedule zb-h1 --schedule 1f1b --microbatches 32
       tracekit simulate runs/pp --schedule interleaved-1f1b --interleave 4 --memory-limit 70GiB --html what-if.html
+      tracekit simulate runs/dense --recompute full --recompute every:2 --microbatch-size 8 --memory-limit 70GiB
     """
     from tracekit.analysis import analyze
     from tracekit.report import what_if as report
@@ -63,10 +72,15 @@ def simulate(
 
     asked = _asked(schedule, microbatches, interleave, balance)
     limit = size_bytes(memory_limit) if memory_limit else None
+    tried = _recomputations(recompute, microbatch_size)
+    if (recompute or microbatch_size) and asked is not None:
+        raise UsageError("--recompute and --microbatch-size ask about memory, the other options about a pipeline's schedule: ask one at a time")
     if html is not None:
         writable(html)
     with meter() as progress:
         analysis = analyze(list(paths), workers=workers, progress=progress, reading=reading, capture=capture)
+    if recompute or microbatch_size:
+        return _memory(analysis, tried, limit, json, html)
     result = what_if(analysis, asked, limit)
     if html is not None:
         write(html, report.html(analysis, result))
@@ -75,6 +89,33 @@ def simulate(
     else:
         show(report.what_ifs_story(analysis, result))
     return 0 if result.available and result.summary["trusted"] else _CANNOT_TELL
+
+
+def _memory(analysis: Analysis, tried: list[Recomputation], limit: int | None, json: bool, html: Path | None) -> int:
+    from tracekit.memory_what_if import memory_what_if, to_dict
+    from tracekit.report import memory_what_if as report
+
+    result = memory_what_if(analysis, tried, limit)
+    if html is not None:
+        write(html, report.html(analysis, result))
+    if json:
+        sys.stdout.write(text.dumps(to_dict(result), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    else:
+        show(report.story(analysis, result))
+    return 0 if result.available and result.summary["trusted"] else _CANNOT_TELL
+
+
+def _recomputations(modes: list[str] | None, sizes: list[int] | None) -> list[Recomputation]:
+    from tracekit.memory_what_if import MODES, Recomputation
+
+    out = []
+    tried: list[int | None] = [*(sizes or ())] or [None]
+    for given in modes or [m for m in MODES if m != "every"] + ["every:2"]:
+        mode, _, every = given.partition(":")
+        if every and not every.isdecimal():
+            raise UsageError(f"--recompute every:K needs a whole number, not {every!r}")
+        out += [Recomputation(mode, int(every) if every else None, size) for size in tried]
+    return out
 
 
 def _asked(schedules: list[str] | None, microbatches: list[int] | None, interleave: int | None, balance: str) -> list[Alternative] | None:

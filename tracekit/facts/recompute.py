@@ -15,7 +15,7 @@ import pandas as pd
 from tracekit import schema
 from tracekit.columns import integers
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import LAYER_INDEX, Direction, Kind, Phase, layer_index, parse_module_span
+from tracekit.vocabulary import LAYER_INDEX, Direction, Kind, Phase, layer_index, parse_module_span, sublayer
 from tracekit.work import work_masks
 
 Objects = npt.NDArray[np.object_]
@@ -29,12 +29,17 @@ _SUMS = ("forward_ns", "backward_ns", "recompute_ns", "reissued_collective_ns", 
 
 
 def recompute(trace: RankTrace) -> dict[str, pd.DataFrame]:
-    """``recompute``: per step one row (layer null) and one per layer (``schema.RECOMPUTE``); step null where the trace has no steps."""
+    """Cost of repeated forwards; step null where the trace has no steps.
+
+    Returns:
+        ``recompute``: per step one row (layer null) and one per layer (``schema.RECOMPUTE``). ``recompute_sublayers``: per step,
+        layer and sublayer one row (``schema.RECOMPUTE_SUBLAYERS``); the rows of a layer sum to the layer's.
+    """
     events = trace.events
     layer = _whole_layers(events["layer"])
     sums = _sums(trace, layer)
     if not len(sums):
-        return {"recompute": schema.empty(schema.RECOMPUTE)}
+        return {"recompute": schema.empty(schema.RECOMPUTE), "recompute_sublayers": schema.empty(schema.RECOMPUTE_SUBLAYERS)}
     if events["step"].notna().any():
         sums = sums[sums["step"].notna()]
     runs = _runs(trace, layer)
@@ -46,8 +51,20 @@ def recompute(trace: RankTrace) -> dict[str, pd.DataFrame]:
     whole = whole.merge(counts, on="step", how="left").merge(_checkpoints(trace), on="step", how="left").assign(layer=None)
     frame = pd.concat([whole, by_layer.astype({"layer": object})], ignore_index=True)
     frame = frame.fillna(dict.fromkeys(("recompute_runs", "checkpoints", *_COUNTS), 0))
-    frame = frame.assign(layer_index=pd.array([layer_index(p) for p in frame["layer"]], "Int64"), decidable=_decidable(trace))
-    return {"recompute": schema.conform(frame, schema.RECOMPUTE)}
+    parts = sums[sums["layer"].notna()].groupby(["step", "layer", "sublayer"], dropna=False)[list(_SUMS)].sum().reset_index()
+    tables = {"recompute": (frame, schema.RECOMPUTE), "recompute_sublayers": (parts, schema.RECOMPUTE_SUBLAYERS)}
+    decidable = _decidable(trace)
+    return {name: schema.conform(_numbered(rows).assign(decidable=decidable), kind) for name, (rows, kind) in tables.items()}
+
+
+def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(layer_index=pd.array([layer_index(p) for p in frame["layer"]], "Int64"))
+
+
+def _sublayers(layer: pd.Series) -> Objects:
+    """Sublayer of each event: attention, mlp, ..., or None."""
+    names = np.array([sublayer(str(c)) for c in layer.cat.categories] + [None], object)
+    return names[layer.cat.codes.to_numpy()]
 
 
 def _whole_layers(layer: pd.Series) -> Objects:
@@ -70,6 +87,7 @@ def _sums(trace: RankTrace, layer: Objects) -> pd.DataFrame:
         {
             "step": events["step"],
             "layer": layer,
+            "sublayer": _sublayers(events["layer"]),
             "forward_ns": np.where(compute & ~repeated & phase.eq(Phase.FORWARD).to_numpy(), dur, 0),
             "backward_ns": np.where(compute & ~repeated & phase.eq(Phase.BACKWARD).to_numpy(), dur, 0),
             "recompute_ns": np.where(compute & repeated, dur, 0),

@@ -15,7 +15,8 @@ from tracekit.figures.lateness import late_arrivals
 from tracekit.figures.layers import layer_cost
 from tracekit.figures.memory import activations, curve, in_flight, peak_parts
 from tracekit.figures.pipeline import schedule
-from tracekit.figures.recompute import recompute_cost
+from tracekit.figures.recompute import recompute_cost, recompute_saving
+from tracekit.figures.step_time import step_times
 from tracekit.figures.waterfall import step_waterfall
 from tracekit.metrics.base import Result
 
@@ -46,6 +47,7 @@ FIGURES: tuple[Drawing, ...] = (
         lambda r, s: step_waterfall(r("budget")),
     ),
     Drawing("step_budget", "budget", "Where each rank's step went; the parts add up to the step.", lambda r, s: step_budget(r("budget"), steps=s)),
+    Drawing("step_times", "step_time", "How long a step takes on each rank; a dot is a step.", lambda r, s: step_times(r("step_time"), steps=s)),
     Drawing("time_breakdown", "breakdown", "What each rank's device did during a step.", lambda r, s: time_breakdown(r("breakdown"), steps=s)),
     Drawing(
         "layer_cost",
@@ -85,6 +87,7 @@ FIGURES: tuple[Drawing, ...] = (
         "in_flight", "memory", "Microbatches that each pipeline stage held at its peak, beside the closed form.", lambda r, s: in_flight(r("memory"), steps=s)
     ),
     Drawing("recompute_cost", "recompute", "Forward, the forward that was repeated, and backward.", lambda r, s: recompute_cost(r("recompute"), steps=s)),
+    Drawing("recompute_saving", "recompute", "What each layer repeats, and the memory it saves.", lambda r, s: recompute_saving(r("recompute"), steps=s)),
 )
 
 __all__ = [
@@ -100,8 +103,10 @@ __all__ = [
     "layer_cost",
     "peak_parts",
     "recompute_cost",
+    "recompute_saving",
     "schedule",
     "step_budget",
+    "step_times",
     "step_waterfall",
     "time_breakdown",
 ]

@@ -117,7 +117,9 @@ def _draw(fig: go.Figure, panel: Panel, row: int, pixels: int, named: Any, scale
     fig.update_yaxes(showgrid=False, row=row, col=2)
     fig.update_xaxes(ticksuffix=f" {unit}", showticksuffix="last", nticks=4, zeroline=True, zerolinecolor=theme.GREY, showgrid=True, row=row, col=2)
     step = {"tickvals": [x for x, _ in panel.steps], "ticktext": [w for _, w in panel.steps]} if 0 < len(panel.steps) <= 12 else {"showticklabels": False}
-    fig.update_xaxes(title_text="collectives of a group, first to last", showgrid=False, range=[-0.5, len(columns) - 0.5], row=row, col=1, **step)
+    # where no tick label stands on the axis, plotly.js cannot place a title with a standoff: it logs an error
+    below = {"text": "collectives of a group, first to last", "standoff": None}
+    fig.update_xaxes(title=below, showgrid=False, range=[-0.5, len(columns) - 0.5], row=row, col=1, **step)
     x, y = f"x{2 * row - 1 if row > 1 else ''}", f"y{2 * row - 1 if row > 1 else ''}"
     for title, x_of in ((_title(panel), x), ("<b>mean</b>", f"x{2 * row}")):
         font = {"size": 12, "color": theme.SOFT}

@@ -108,25 +108,25 @@ def _layers(job: Job) -> dict[int, int]:
 
 
 def _activations(job: Job, rank: int, layers: int | None) -> dict[str, Any]:
-    per_layer, whole = _per_layer(job, recompute_mode(job)), _per_layer(job, "none")
+    one, whole = per_layer(job, recompute_mode(job)), per_layer(job, "none")
     flight = _in_flight(job, rank)
-    out: dict[str, Any] = {"layers": layers, "in_flight_microbatches": flight, "activation_per_layer_theory_bytes": per_layer}
+    out: dict[str, Any] = {"layers": layers, "in_flight_microbatches": flight, "activation_per_layer_theory_bytes": one}
     if layers is None or flight is None:
         return out
     if whole is not None:
         out["activation_without_recompute_theory_bytes"] = round(layers * flight * whole)
     mode = recompute_mode(job)
     if mode == "sqrt" and whole is not None:
-        kept, cut = _per_layer(job, "full"), theory.sqrt_checkpoints(layers)
+        kept, cut = per_layer(job, "full"), theory.sqrt_checkpoints(layers)
         if kept is not None and cut is not None:
             out["activation_theory_bytes"] = round(flight * cut[0] * kept) + cut[1] * whole
-    elif per_layer is not None:
+    elif one is not None:
         repeated = whole if mode == "full" and whole is not None else 0
-        out["activation_theory_bytes"] = round(layers * flight * per_layer) + repeated
+        out["activation_theory_bytes"] = round(layers * flight * one) + repeated
     return out
 
 
-def _per_layer(job: Job, mode: str | None) -> int | None:
+def per_layer(job: Job, mode: str | None) -> int | None:
     """Bytes that a layer keeps for a microbatch on a rank; None where sizes are unknown or the form does not hold."""
     if mode is None or refusal(job, mode) is not None:
         return None

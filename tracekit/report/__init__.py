@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracekit.analysis import Analysis
+    from tracekit.analysed import Analysed
 
 
 @dataclass(frozen=True)
@@ -22,34 +22,34 @@ class Renderer:
 
     name: str
     suffix: str
-    render: Callable[[Analysis], str]
+    render: Callable[[Analysed], str]
 
 
-def _text(analysis: Analysis) -> str:
+def _text(analysis: Analysed) -> str:
     from tracekit.report import text
 
     return text.render(analysis)
 
 
-def _plain(analysis: Analysis) -> str:
+def _plain(analysis: Analysed) -> str:
     from tracekit.report import plain
 
     return plain.render(analysis)
 
 
-def _markdown(analysis: Analysis) -> str:
+def _markdown(analysis: Analysed) -> str:
     from tracekit.report import markdown
 
     return markdown.render(analysis)
 
 
-def _json(analysis: Analysis) -> str:
+def _json(analysis: Analysed) -> str:
     from tracekit.report import json_report
 
     return json_report.render(analysis)
 
 
-def _html(analysis: Analysis) -> str:
+def _html(analysis: Analysed) -> str:
     from tracekit.report import html
 
     return html.render(analysis)
@@ -65,7 +65,7 @@ RENDERERS: tuple[Renderer, ...] = (
 )
 
 
-def render(name: str, analysis: Analysis) -> str:
+def render(name: str, analysis: Analysed) -> str:
     """An analysis in one form, by the form's name.
 
     Raises:

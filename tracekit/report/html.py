@@ -21,7 +21,7 @@ from tracekit.report.rows import steady_steps
 from tracekit.report.story import story
 
 if TYPE_CHECKING:
-    from tracekit.analysis import Analysis
+    from tracekit.analysed import Analysed
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Drawn:
     json: Markup
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: Analysed) -> str:
     """The report as one self-contained HTML document (about 5 MB, of which plotly.js is 4.8)."""
     document = analysis.to_dict()
     return page("report.html.j2", story=story(document), figures=draw(analysis, document))
 
 
-def draw(analysis: Analysis, document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
+def draw(analysis: Analysed, document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
     """Figures by metric, those that have something to draw."""
     from tracekit import figures
     from tracekit.figures import embed

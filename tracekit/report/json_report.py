@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracekit.analysis import Analysis
+    from tracekit.analysed import Analysed
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: Analysed) -> str:
     """The document as JSON text, one line end at the end.
 
     Raises:

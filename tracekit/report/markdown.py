@@ -10,12 +10,12 @@ from tracekit.report.parts import Grid, Section, Story
 from tracekit.report.story import story
 
 if TYPE_CHECKING:
-    from tracekit.analysis import Analysis
+    from tracekit.analysed import Analysed
 
 _MARK = {"ok": "✅", "warnings": "⚠️", "unusable": "❌"}
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: Analysed) -> str:
     """The report as GitHub-flavoured Markdown."""
     return text(story(analysis.to_dict()))
 

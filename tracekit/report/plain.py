@@ -10,12 +10,12 @@ from tracekit.report.parts import Grid, Section, Story
 from tracekit.report.story import story
 
 if TYPE_CHECKING:
-    from tracekit.analysis import Analysis
+    from tracekit.analysed import Analysed
 
 WIDTH = 100
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: Analysed) -> str:
     """The report as plain text."""
     return text(story(analysis.to_dict()))
 

@@ -17,12 +17,12 @@ from tracekit.report.parts import Card, Grid, Section, Story
 from tracekit.report.story import story
 
 if TYPE_CHECKING:
-    from tracekit.analysis import Analysis
+    from tracekit.analysed import Analysed
 
 _COLOUR = {"ok": "green", "warnings": "yellow", "unusable": "red", "error": "red", "warning": "yellow", "info": "cyan"}
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: Analysed) -> str:
     """The report with terminal colours, 120 columns wide."""
     console = Console(file=io.StringIO(), force_terminal=True, width=120, highlight=False)
     console.print(group(story(analysis.to_dict())))

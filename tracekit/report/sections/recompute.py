@@ -11,10 +11,11 @@ from tracekit.report.sections.common import section, told_by_layer
 
 FIRST = [
     "mode", "recompute_ns", "overhead_of_step_compute_ratio", "theory_overhead_of_step_compute_ratio", "overhead_of_backward_ratio",
-    "reissued_collective_ns", "activation_saved_bytes",
+    "reissued_collective_ns", "activation_saved_bytes", "saved_bytes", "recompute_per_saved_gib_ns",
 ]  # fmt: skip
 VALUES = ["forward_ns", "backward_ns", "recompute_ns"]
 RATIOS = ["overhead_of_step_compute_ratio", "overhead_of_backward_ratio"]
+SAVED = ["saved_bytes", "recompute_per_saved_gib_ns"]
 #: What the summary holds twice, or under a longer name.
 LEFT_OUT = ("declared_mode", "activation_peak_bytes")
 
@@ -27,11 +28,20 @@ def recompute(document: Mapping[str, Any]) -> Section:
         row |= _ratios(row)
     layers = of_steps(table(document, "recompute", "layers"), steps)
     keys = [k for k in ("layer", "layer_index") if any(k in r for r in layers)]
-    values = [k for k in ("forward_ns", "backward_ns", "recompute_ns", "forward_runs", "recompute_runs") if any(k in r for r in layers)]
+    values = [k for k in (*VALUES, "forward_runs", "recompute_runs", *SAVED) if any(r.get(k) is not None for r in layers)]
     by_layer = sorted(mean_rows(layers, keys, values), key=lambda r: (r.get("layer_index") is None, r.get("layer_index") or 0))
+    parts = [r for r in of_steps(table(document, "recompute", "sublayers"), steps) if r.get("sublayer") is not None]
+    by_part = mean_rows(parts, ["sublayer"], VALUES)
+    for row in by_part:
+        row |= _ratios(row)
+    theory = [r for r in table(document, "recompute", "modes") if r.get("activation_per_layer_theory_bytes") is not None]
     grids = (
         grid("Per rank, mean step", rows, ["rank", *VALUES, *RATIOS], limit=16),
         grid("Per layer, mean over ranks and steps", by_layer, ["layer", *values]),
+        grid("Per sublayer, mean over layers, ranks and steps", by_part, ["sublayer", *VALUES, *RATIOS]),
+        grid(
+            "On paper: what a layer keeps of a microbatch in each mode", theory, ["mode", "tensor_parallel", "as_it_ran", "activation_per_layer_theory_bytes"]
+        ),
     )
     whole = metric(document, "recompute").get("summary") or {}
     summary = {k: v for k, v in whole.items() if k not in LEFT_OUT} | {"mode": whole.get("declared_mode") or whole.get("mode")}
