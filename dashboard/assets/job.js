@@ -1,0 +1,159 @@
+/* Follows one run from the queue to its results, by a small answer of the server, one question at a time.
+
+   The next question is asked only after the last one was answered, so a slow server is never asked twice at once; a hidden tab asks nothing.
+   Text of the server holds names from trace files: it is shown through textContent only. */
+(function () {
+  "use strict";
+
+  const AREA = "tk-job";
+  const SOON = 700; // ms between an answer and the next question while things move
+  const SLOW = 5000; // at most, while nothing changes or the server is away
+  const STEPS = [
+    ["queued", "Queued"],
+    ["reading", "Reading"],
+    ["analysing", "Analysing"],
+    ["ready", "Ready"],
+  ];
+  const ENDS = new Set(["ready", "failed", "cancelled"]);
+  const LEAVE = 1200; // ms that "ready" is shown before the page goes on
+
+  let following = null;
+
+  function element(tag, attributes, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else made.setAttribute(name, value);
+    }
+    made.append(...children);
+    return made;
+  }
+
+  function build(area) {
+    area.dataset.built = "1";
+    area.replaceChildren(
+      element("ol", { class: "tk-job-steps", "aria-label": "Stages" }, ...STEPS.map(([name, words]) => element("li", { "data-step": name }, words))),
+      element("p", { class: "tk-job-says", role: "status", "aria-live": "polite" }, "Asking the server…"),
+      element("progress", { "aria-label": "Progress", max: "1", value: "0" }),
+      element("p", { class: "tk-job-numbers" }),
+      element("p", { class: "tk-job-lost", role: "alert" }),
+      element(
+        "div",
+        { class: "tk-upload-buttons" },
+        element("a", { class: "tk-upload-button tk-upload-primary tk-job-open", href: "/" }, "Open the results"),
+        element("button", { type: "button", class: "tk-upload-button tk-job-cancel", onclick: () => cancel(area) }, "Cancel"),
+        element("a", { class: "tk-upload-button tk-job-back", href: "/" }, "All runs")
+      )
+    );
+    for (const name of ["open", "cancel"]) area.querySelector(`.tk-job-${name}`).hidden = true;
+    follow(area);
+  }
+
+  async function follow(area) {
+    const mine = {};
+    following = mine;
+    let wait = SOON;
+    let last = "";
+    while (following === mine && area.isConnected) {
+      if (document.hidden) await visible();
+      try {
+        const answer = await fetch(`/api/runs/${encodeURIComponent(area.dataset.run)}/progress`, { headers: { Accept: "application/json" } });
+        const told = await answer.json();
+        if (!answer.ok) {
+          lost(area, told.error || `The server answered ${answer.status}.`);
+          if (answer.status === 404 || answer.status === 401) return;
+          wait = Math.min(SLOW, wait * 1.5);
+        } else {
+          lost(area, "");
+          draw(area, told);
+          if (ENDS.has(told.state)) return ended(area, told);
+          const now = JSON.stringify(told);
+          wait = now === last ? Math.min(SLOW, wait * 1.3) : SOON;
+          last = now;
+        }
+      } catch (_) {
+        lost(area, "The server cannot be reached at the moment. It goes on by itself when it is back; nothing is lost.");
+        wait = Math.min(SLOW, wait * 1.5);
+      }
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
+
+  function visible() {
+    return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+  }
+
+  function draw(area, told) {
+    area.dataset.state = told.state;
+    const at = STEPS.findIndex(([name]) => name === (told.state === "failed" || told.state === "cancelled" ? told.stage : told.state));
+    [...area.querySelectorAll(".tk-job-steps li")].forEach((step, i) => {
+      const here = i === at ? (told.state === "failed" || told.state === "cancelled" ? "broken" : "now") : i < at ? "past" : "to come";
+      step.dataset.state = told.state === "ready" ? "past" : here;
+      if (here === "now") step.setAttribute("aria-current", "step");
+      else step.removeAttribute("aria-current");
+    });
+    const numbers = [];
+    if (told.total && told.state === "reading") numbers.push(`${told.done} of ${told.total} files read`);
+    if (told.ranks_read && told.ranks_read.length) numbers.push(`${told.ranks_read.length} ${told.ranks_read.length === 1 ? "rank" : "ranks"} done`);
+    if (told.events) numbers.push(`${told.events.toLocaleString("en")} events`);
+    if (told.events_per_s && told.state === "reading") numbers.push(`${Math.round(told.events_per_s).toLocaleString("en")} events/s`);
+    if (told.seconds_left && !ENDS.has(told.state)) numbers.push(`about ${time(told.seconds_left)} left`);
+    text(area, ".tk-job-says", told.says);
+    text(area, ".tk-job-numbers", numbers.join(" · "));
+    const bar = area.querySelector("progress");
+    bar.hidden = ENDS.has(told.state);
+    if (told.state === "reading" && told.total) {
+      bar.max = told.total;
+      bar.value = told.done;
+    } else {
+      bar.removeAttribute("value");
+    }
+    const open = area.querySelector(".tk-job-open");
+    open.hidden = !told.results;
+    open.setAttribute("href", told.results || "/");
+    open.textContent = told.state === "ready" ? "Open the results" : "See what is known so far";
+    area.querySelector(".tk-job-cancel").hidden = ENDS.has(told.state);
+  }
+
+  function ended(area, told) {
+    if (told.state === "ready" && told.results && area.dataset.leave !== "no") {
+      setTimeout(() => {
+        if (area.isConnected) window.location.replace(told.results);
+      }, LEAVE);
+    }
+  }
+
+  async function cancel(area) {
+    const button = area.querySelector(".tk-job-cancel");
+    button.disabled = true;
+    try {
+      const answer = await fetch(`/api/runs/${encodeURIComponent(area.dataset.run)}/cancel`, { method: "POST", headers: { "X-Tracekit": "1" } });
+      if (!answer.ok) lost(area, (await answer.json()).error || "It could not be cancelled.");
+    } catch (_) {
+      lost(area, "The server cannot be reached; it was not cancelled.");
+    }
+    button.disabled = false;
+    follow(area);
+  }
+
+  function lost(area, words) {
+    text(area, ".tk-job-lost", words);
+  }
+
+  function text(area, selector, words) {
+    const found = area.querySelector(selector);
+    if (found && found.textContent !== words) found.textContent = words;
+  }
+
+  function time(seconds) {
+    if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
+    return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+  }
+
+  function look() {
+    const area = document.getElementById(AREA);
+    if (area && !area.dataset.built) build(area);
+  }
+  new MutationObserver(look).observe(document.documentElement, { childList: true, subtree: true });
+  look();
+})();

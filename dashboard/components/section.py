@@ -1,0 +1,113 @@
+"""How does a metric stand on a page? Its section of the report: question, key figures, drawings, tables, notes; or why it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dash import html
+
+from dashboard.components.drawings import house, of_metric
+from dashboard.components.figure import WIDE, card
+from dashboard.components.query import chosen_steps, run_page
+from dashboard.components.states import unavailable
+from dashboard.components.text import facts, grid, tags
+from dashboard.reading import View
+from tracekit.report.parts import Section
+from tracekit.report.sections import SECTIONS, other
+from tracekit.wording import label
+
+#: Figures that do not follow from measured numbers alone.
+_HOW = {"bubble_causes": ("measured", "simulated", "theory"), "bubble_by_microbatches": ("measured", "theory"), "schedule": ("measured", "simulated")}
+
+
+def worded(view: View, metric: str) -> Section | None:
+    """A metric's section of the report; None where it is not available."""
+    document = view.document((metric,))
+    if not document["metrics"][metric]["available"]:
+        return None
+    return SECTIONS[metric](document) if metric in SECTIONS else other(document, metric)
+
+
+def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Mapping[str, str], *, without: frozenset[str] = frozenset()) -> list[html.Section]:
+    """The cards of a metric's figures that have something to draw."""
+    steps, only = chosen_steps(view, query.get("step")), tuple((k, v) for k, v in query.items() if k != "step")
+    todo = []
+    for drawing in of_metric(metric):
+        drawn = None if drawing.name in without else house(view, drawing, steps, only)
+        if drawn is not None:
+            todo.append((drawing, drawn))
+    narrow = [d.name for d, _ in todo if d.name not in WIDE]
+    made = []
+    for drawing, drawn in todo:
+        own = tuple(dict.fromkeys((*_HOW.get(drawing.name, how), *(t for t in how if t == "emulated"))))
+        made.append(
+            card(
+                drawing.name,
+                label(drawing.name).capitalize(),
+                drawing.caption,
+                f"/api/runs/{view.id}/figures/{drawing.name}",
+                drawn.height,
+                own,
+                definition=f"/definitions#metric-{metric}",
+                here=here,
+                query={**query, "g": view.generation},
+                wide=narrow == [drawing.name],
+            )
+        )
+    return made
+
+
+def section(
+    view: View, metric: str, page: str, query: Mapping[str, str], *, tables: list[Any] | None = None, level: int = 2, brief: bool = False, controls: Any = None
+) -> html.Section:
+    """A metric on a page.
+
+    Args:
+        view: the run.
+        metric: which one.
+        page: the page's name in the address.
+        query: the page's state.
+        tables: components below the figures.
+        brief: whether its tables are folded even where it has no figure.
+        controls: choices that narrow it, under its title.
+        level: 1 where the section is the page's first and its title the page's.
+    """
+    found = worded(view, metric)
+    anchor = f"metric-{metric}"
+    if found is None:
+        about = view.metric(metric)
+        return html.Section([unavailable(about["title"], str(about["reason"] or "no reason was given"))], id=anchor)
+    drawn = figures(view, metric, found.tags, run_page(view.id, page, **query), query)
+    head = html.Header(
+        [
+            html.Div([html.H1(found.title) if level == 1 else html.H2(found.title), tags(found.tags)], className="title"),
+            html.P([found.question, " ", html.A("Definition", href=f"/definitions#{anchor}", className="quiet-link")], className="question"),
+        ]
+    )
+    numbers = [grid(g) for g in found.grids]
+    fold = bool(drawn) or brief
+    worded_tables: list[Any] = []
+    if numbers:
+        worded_tables = [html.Details([html.Summary("Numbers"), *numbers], className="fold")] if fold else [html.Div(numbers, className="card plain")]
+    notes = [html.P(f"{found.obtained}.", className="note"), *(html.P(n, className="note") for n in found.notes)]
+    parts = [
+        head,
+        *([controls] if controls is not None else []),
+        *_facts(found),
+        html.Div(drawn, className="figures"),
+        *worded_tables,
+        *(tables or []),
+        html.Div(notes, className="notes"),
+    ]
+    return html.Section(parts, id=anchor, className="metric")
+
+
+def _facts(found: Section, shown: int = 10) -> list[Any]:
+    """The key figures of a section; past the first ones they are folded."""
+    if len(found.facts) <= shown + 2:
+        return [facts(found.facts)] if found.facts else []
+    return [
+        facts(found.facts[:shown]),
+        html.Details([html.Summary(f"{len(found.facts) - shown} more figures"), facts(found.facts[shown:])], className="fold facts-more"),
+    ]

@@ -1,0 +1,143 @@
+"""How is a large table shown? A grid that asks the server for the rows in sight; sorting and narrowing happen here, not in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+import pandas as pd
+from dash import dcc, html
+
+from dashboard.components.query import address
+from dashboard.reading import View
+from tracekit import wording as fmt
+from tracekit.analysis import plain
+
+#: Rows that one answer holds at most, whatever the browser asks for.
+BLOCK = 200
+#: Rows that are sorted; the rest of a larger table is in its CSV.
+SORTED = 2_000_000
+#: Ends of the names of columns that hold moments, not lengths.
+_MOMENTS = ("start_ns", "end_ns", "ts_ns")
+_LEFT = frozenset({"rank", "layer", "step", "axis", "kind", "direction", "cause", "group_ranks", "group", "instance", "sublayer", "dtype"})
+
+
+def table(
+    view: View, metric: str, name: str, title: str, columns: Sequence[str], only: Mapping[str, str], *, sort: str = "", note: str = "", height: int = 430
+) -> html.Div:
+    """A table of a metric whose rows are fetched as they come into sight.
+
+    Args:
+        view: the run.
+        metric: whose table.
+        name: which table.
+        title: what its rows are.
+        columns: first columns, in order; the table's others follow.
+        only: (column, value) pairs that rows must have.
+        sort: column to sort by at first, the largest on top; ``-`` in front: the smallest.
+        note: a line under it.
+        height: pixels at most.
+    """
+    frame = view.table(metric, name)
+    if frame is None or not len(frame):
+        return html.Div()
+    kept = [c for c in columns if c in frame] + [str(c) for c in frame if c not in columns]
+    kept = [c for c in kept if frame[c].notna().any()]
+    heads = headers(relative(frame), kept)
+    rows = len(narrow(frame, only))
+    down, by = (not sort.startswith("-")), sort.removeprefix("-")
+    defs = [
+        {
+            "field": c,
+            "headerName": heads[c],
+            "headerTooltip": c,
+            "type": None if c in _LEFT or frame[c].dtype == object else "rightAligned",
+            **({"sort": "desc" if down else "asc"} if c == by else {}),
+        }
+        for c in kept
+    ]
+    csv = address(f"/api/runs/{view.id}/tables/{metric}/{name}.csv", **only)
+    of = f"{rows:,} rows" if rows == len(frame) else f"{rows:,} of {len(frame):,} rows"
+    key = f"{metric}.{name}"
+    head = html.Header(
+        [
+            html.Div([html.H3(title), html.Span(of, className="where")], className="title"),
+            html.Div([html.A("CSV", href=csv, className="action", download="")], className="actions"),
+        ]
+    )
+    if not rows:
+        body: list[Any] = [html.P("No row has all of these values. Clear a choice above.", className="nothing")]
+    else:
+        body = [
+            dag.AgGrid(
+                id={"type": "rows", "of": key},
+                columnDefs=defs,
+                rowModelType="infinite",
+                defaultColDef={"sortable": True, "resizable": True, "minWidth": 84, "cellClassRules": {"unknown": "params.value === 'unknown'"}},
+                dashGridOptions={
+                    "cacheBlockSize": 100,
+                    "maxBlocksInCache": 20,
+                    "infiniteInitialRowCount": min(rows, 100),
+                    "suppressMovableColumns": False,
+                    "enableCellTextSelection": True,
+                    "ensureDomOrder": True,
+                    "tooltipShowDelay": 400,
+                    "suppressFieldDotNotation": True,
+                },
+                columnSize="autoSize",
+                style={"height": f"{min(height, 90 + 42 * max(rows, 2))}px"},
+                dangerously_allow_code=False,
+            ),
+            dcc.Store(id={"type": "rows-of", "of": key}, data={"run": view.id, "metric": metric, "table": name, "only": dict(only), "columns": kept}),
+        ]
+    return html.Div([head, *body, *([html.P(note, className="note")] if note else [])], className="card table wide", id=f"table-{metric}-{name}")
+
+
+def narrow(frame: pd.DataFrame, only: Mapping[str, str]) -> pd.DataFrame:
+    """Rows that have these values."""
+    for column, value in only.items():
+        if column in frame:
+            frame = frame[frame[column].astype(object).astype(str) == value]
+    return frame
+
+
+def relative(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with its moments counted from the first of them: nobody reads nanoseconds since 1970. The CSV has them as they are."""
+    moments = [c for c in frame if str(c).endswith(_MOMENTS)]
+    known = [frame[c].min() for c in moments if frame[c].notna().any()]
+    return frame.assign(**{c: frame[c] - min(known) for c in moments if frame[c].notna().any()}) if known else frame
+
+
+def headers(frame: pd.DataFrame, columns: Sequence[str]) -> dict[str, str]:
+    """Column -> its name with the unit in which its cells are written."""
+    names = {c: fmt.column(c, [_largest(frame[c])])[0] for c in columns}
+    return {c: f"{n}, since the first" if c.endswith(_MOMENTS) else n for c, n in names.items()}
+
+
+def block(frame: pd.DataFrame, columns: Sequence[str], start: int, end: int, sort: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, str]]:
+    """Rows ``start`` to ``end`` of a table as the grid shows them: cells as text, one unit per column, null reads ``unknown``.
+
+    Args:
+        frame: the whole table.
+        columns: which, in order.
+        start: first row.
+        end: row after the last; ``BLOCK`` rows at most are given.
+        sort: as ag-grid writes it: ``[{"colId": "wait_ns", "sort": "desc"}]``; columns that the table has not are left out.
+    """
+    frame = relative(frame)
+    by = [s for s in sort if s.get("colId") in frame.columns]
+    if by:
+        frame = frame.sort_values([s["colId"] for s in by], ascending=[s.get("sort") != "desc" for s in by], kind="stable", na_position="last")
+    start = max(0, start)
+    part = frame.iloc[start : min(end, start + BLOCK)]
+    cells = {c: fmt.column(c, [_largest(frame[c]), *(plain(v) for v in part[c].astype(object))])[1][1:] for c in columns if c in part}
+    return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)] if cells else []
+
+
+def _largest(values: pd.Series) -> Any:
+    """What the unit of a column is chosen by."""
+    if values.dtype.kind not in "iufIUF" and not str(values.dtype).lower().startswith(("int", "uint", "float")):
+        return None
+    known = values.dropna()
+    return plain(known.abs().max()) if len(known) else None

@@ -1,0 +1,150 @@
+"""How is one job seen through? Its child is started and heard, its lease renewed, its limits kept, and how it ends is written down."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from uuid import uuid4
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dashboard.jobs.children import Child
+from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
+from dashboard.library import Library
+from dashboard.store import queue
+from dashboard.store.rows import State, Summary
+from tracekit.wording import clean, duration
+
+log = logging.getLogger(__name__)
+
+#: How often a lease is renewed and its cancellation noticed, and progress written down at most.
+_RENEW_S = 0.5
+_HEAR_S = 0.25
+_FOLDER = re.compile(r"[0-9a-f]{32}-(full|\d{1,6})")
+_KILLED = "the process that read it was killed, most likely for want of memory; upload fewer ranks or shorter windows, or give the server more"
+
+
+class Job:
+    """One attempt to read a run.
+
+    Args:
+        library: where it is stored.
+        run: its id.
+        worker: the lease.
+    """
+
+    def __init__(self, library: Library, run: str, worker: str) -> None:
+        self.library, self.run, self.worker = library, run, worker
+        self._released = threading.Event()
+        self._progress = Progress("reading", "")
+        self._renewed = 0.0
+        self._over: Done | Failed | None = None
+
+    def release(self) -> None:
+        """Stop, and put the job back into the queue: the server ends."""
+        self._released.set()
+
+    def work(self) -> None:
+        """See it through."""
+        try:
+            self._work()
+        except (SQLAlchemyError, OSError):
+            # the lease runs out, and the job is taken up again by whoever reaches the database then
+            log.exception("the job of run %s was lost", self.run)
+        finally:
+            self.library.queued.set()
+
+    def _work(self) -> None:
+        settings = self.library.settings
+        order = Order(
+            folder=str(self.library.folder(self.run)),
+            attempt=uuid4().hex,
+            readers=settings.readers,
+            memory_bytes=settings.job_memory_bytes,
+            seconds=settings.job_seconds,
+            min_free_bytes=settings.min_free_bytes,
+            salvage=settings.salvage,
+        )
+        until = None if settings.job_seconds is None else time.monotonic() + settings.job_seconds
+        child = Child(order)
+        try:
+            while self._over is None and not child.ended:
+                if self._released.is_set():
+                    self._write(queue.release)
+                    return
+                if not self._renew():
+                    self._write(queue.let_go)
+                    return
+                if until is not None and time.monotonic() > until:
+                    self._over = Failed(f"took longer than the {_spoken(settings.job_seconds)} that reading may take; upload fewer ranks or shorter windows")
+                    break
+                for one in child.heard(_HEAR_S):
+                    self._hear(one)
+        except ValueError as error:
+            log.error("the child of run %s: %s", self.run, error)
+            self._over = Failed("the process that read it went wrong; these files are not to be trusted")
+        finally:
+            child.kill()
+            status, words = child.last_words()
+            child.close()
+        if words:
+            log.warning("while run %s was read: %s", self.run, words)
+        if isinstance(self._over, Done):
+            self._write(queue.end, State.READY)
+        else:
+            says = self._over.error if self._over is not None else _ended(status)
+            self._write(queue.end, State.FAILED, clean(says, 1000))
+
+    def _hear(self, one: News) -> None:
+        if isinstance(one, Progress):
+            changed = one.stage != self._progress.stage
+            self._progress = one
+            if changed:
+                self._renewed = 0.0
+        elif isinstance(one, Analysed):
+            if _FOLDER.fullmatch(one.folder) is None:
+                raise ValueError(f"it names the folder {one.folder[:60]!r}")
+            summary = Summary(**{name: getattr(one, name) for name in Summary.__dataclass_fields__})
+            with self.library.db.write() as db:
+                queue.publish(db, self.run, self.worker, one.folder, summary, one.partial, one.stored_bytes)
+        else:
+            self._over = one
+
+    def _renew(self) -> bool:
+        """Whether the job is still this one's."""
+        now = time.monotonic()
+        if now - self._renewed < _RENEW_S:
+            return True
+        self._renewed = now
+        p = self._progress
+        stage = State.ANALYSING if p.stage == State.ANALYSING else State.READING
+        with self.library.db.write() as db:
+            return queue.renew(
+                db,
+                self.run,
+                self.worker,
+                self.library.clock(),
+                stage=stage,
+                message=clean(p.message, 300),
+                done=p.done,
+                total=p.total,
+                events=p.events,
+                events_per_s=p.events_per_s,
+                seconds_left=p.seconds_left,
+                ranks_read=p.ranks_read,
+            )
+
+    def _write(self, how: queue.Ending, *arguments: object) -> None:
+        with self.library.db.write() as db:
+            how(db, self.run, self.worker, *arguments)
+
+
+def _ended(status: int | None) -> str:
+    """Why a child that said nothing has ended."""
+    return _KILLED if status is None or status in (-9, -24) else f"the process that read it ended without a word (exit {status}); the server's log may say why"
+
+
+def _spoken(seconds: float | None) -> str:
+    return duration((seconds or 0) * 1e9)

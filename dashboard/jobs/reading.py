@@ -1,0 +1,184 @@
+"""What does the child do with a run? Read its ranks, store each, show early what is known, then analyse and store everything.
+
+    files/ -> ingest (in processes) -> per rank: ranks/<attempt>/*.parquet, timelines/<attempt>/*/ -> analyses/<attempt>-n/ -> news
+
+Everything is written under names of this attempt, beside what another attempt or an earlier analysis has left, and only the news
+make it count.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
+from dashboard.jobs.summary import summary_of
+from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, size_of, write_timelines
+from tracekit import pyramid, store, stored
+from tracekit.analysis import Analysis, of_ranks
+from tracekit.errors import InputError, TracekitError
+from tracekit.gather import Boiled, gather
+from tracekit.ingest import Ingested, Place, ingest
+from tracekit.metrics import Result
+from tracekit.reading import Reading
+from tracekit.trace import RankTrace
+from tracekit.what_if import what_if
+from tracekit.wording import clean, plural, size
+
+#: An early analysis may take this share of the time; the rest is for reading.
+_EARLY_SHARE = 0.2
+#: With fewer seconds of reading to come, it would only make the whole one come later.
+_WORTH_SHOWING_S = 5.0
+_LONGEST_ERROR = 600
+#: Below so many bytes, starting processes takes longer than reading.
+_WORTH_PROCESSES = 4 << 20
+
+
+def read(order: Order, tell: Callable[[News], None]) -> None:
+    """Read a run, and tell how it goes; ends with Done or Failed, whatever happens to it."""
+    files = Path(order.folder) / FILES
+    try:
+        _read(order, files, tell)
+    except TracekitError as error:
+        tell(_failed(str(error), files))
+    except MemoryError:
+        allowed = "there is" if order.memory_bytes is None else f"the {size(order.memory_bytes)} that it may use"
+        tell(_failed(f"needs more memory than {allowed}; upload fewer ranks or shorter windows, or raise --job-memory", files))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        tell(_failed("the server's disk is full; delete runs, or free space there, and read it again", files))
+
+
+def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
+    folder = Path(order.folder)
+    for name in (RANKS, TIMELINES):
+        (folder / name / order.attempt).mkdir()
+    watch = _Watch(order, tell)
+    tell(Progress("reading", "looking for traces"))
+    keep = Keep(folder, order.attempt, order.min_free_bytes)
+    reading = Reading(salvage=order.salvage, keep_going=True)
+    workers = order.readers if size_of(files) > _WORTH_PROCESSES else 1
+    ingested = ingest([files], workers=workers, progress=watch.read, reading=reading, within=files, keep=keep, early=watch.early)
+    tell(watch.progress("analysing", f"brings {plural(len(ingested.ranks), 'rank')} together"))
+    analysis = of_ranks(ingested)
+    write_timelines(folder, _timelines(ingested, watch.boiled, order.attempt))
+    _show(order, analysis, f"{order.attempt}-full", {"what_if": what_if(analysis)}, tell)
+    _sweep(folder, order.attempt)
+    tell(Done())
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Stores a rank while it is here; called in the process that read it.
+
+    Attributes:
+        folder: of the run.
+        attempt: names the folders to write in.
+        min_free_bytes: bytes of the disk that stay free.
+    """
+
+    folder: Path
+    attempt: str
+    min_free_bytes: int
+
+    def __call__(self, place: Place, trace: RankTrace, passed: RankTrace) -> None:
+        """Store the trace as Parquet and its timeline, if it has slices.
+
+        Raises:
+            UsageError: the disk is full.
+        """
+        free = shutil.disk_usage(self.folder).free
+        if free < self.min_free_bytes:
+            raise DiskFull(f"the server's disk has {size(free)} left, of which {size(self.min_free_bytes)} stay free; delete runs, or free space there")
+        name = _name(place)
+        store.save(trace, self.folder / RANKS / self.attempt / f"{name}.parquet")
+        if len(passed.events):
+            pyramid.build(passed, self.folder / TIMELINES / self.attempt / name)
+
+
+class DiskFull(TracekitError):
+    """There is no room for what is read (exit code 4)."""
+
+    exit_code = 4
+
+
+@dataclass
+class _Watch:
+    """Counts what was read, and shows early what it says."""
+
+    order: Order
+    tell: Callable[[News], None]
+    began: float = field(default_factory=time.monotonic)
+    boiled: Mapping[Place, Boiled] = field(default_factory=dict)
+    done: int = 0
+    total: int = 0
+    shown: int = 0
+    again_at: float = 0.0
+
+    def read(self, done: int, total: int, what: str) -> None:
+        """A file is read."""
+        self.done, self.total = done, total
+        now = self.progress("reading", f"read {clean(what, 160)}")
+        self.tell(now)
+        if (now.seconds_left or 0) >= _WORTH_SHOWING_S and time.monotonic() >= self.again_at:
+            self._show()
+
+    def early(self, boiled: Mapping[Place, Boiled]) -> None:
+        """What is known so far."""
+        self.boiled = boiled
+
+    def progress(self, stage: str, message: str) -> Progress:
+        """Where it stands."""
+        took = time.monotonic() - self.began
+        events = sum(int(b.facts["extent"]["events"].iloc[0]) for b in self.boiled.values())
+        left = took * (self.total - self.done) / self.done if self.done and stage == "reading" else None
+        ranks = {b.facts.meta.rank for b in self.boiled.values() if b.facts.meta.rank is not None}
+        return Progress(stage, message, self.done, self.total, events, events / took if events and took > 0 else None, left, sorted(ranks))
+
+    def _show(self) -> None:
+        """Analyse the ranks that are here, if they can stand for themselves."""
+        began = time.monotonic()
+        try:
+            ranks, findings = gather(list(self.boiled.values()))
+            _show(self.order, of_ranks(Ingested(ranks, tuple(findings))), f"{self.order.attempt}-{self.shown}", {}, self.tell, partial=True)
+        except (InputError, TracekitError):
+            # so far they contradict each other or lack a rank; with the others they may not, and if they do the end says so
+            self.again_at = began
+            return
+        self.shown += 1
+        self.again_at = time.monotonic() + (time.monotonic() - began) / _EARLY_SHARE
+
+
+def _show(order: Order, analysis: Analysis, name: str, extras: Mapping[str, Result], tell: Callable[[News], None], partial: bool = False) -> None:
+    folder = Path(order.folder)
+    stored.save(analysis, folder / ANALYSES / name, partial=partial, extras=extras)
+    s = summary_of(analysis)
+    tell(Analysed(name, partial, size_of(folder), s.ranks, s.steps, s.step_ns, s.peak_bytes, s.bubble_ratio, s.verdict, s.headline))
+
+
+def _timelines(ingested: Ingested, boiled: Mapping[Place, Boiled], attempt: str) -> dict[tuple[int, int], str]:
+    """Which timeline each rank and capture has; facts keep their tables when they are given their place, so these tell."""
+    of = {id(b.facts.tables["extent"]): place for place, b in boiled.items() if int(b.facts["extent"]["events"].iloc[0])}
+    return {key: f"{attempt}/{_name(of[found])}" for key, facts in ingested.ranks.items() if (found := id(facts.tables["extent"])) in of}
+
+
+def _name(place: Place) -> str:
+    return f"s{place[0]:05d}-{place[1]}"
+
+
+def _sweep(folder: Path, attempt: str) -> None:
+    """What earlier attempts left goes; the analysis that they may have shown stays for whoever is reading it."""
+    for name in (RANKS, TIMELINES):
+        for path in (folder / name).iterdir():
+            if path.is_dir() and path.name != attempt:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _failed(error: str, files: Path) -> Failed:
+    """The reason, with files by the names that their sender knows."""
+    return Failed(clean(error.replace(f"{files}/", "").replace(str(files), "the upload"), _LONGEST_ERROR))

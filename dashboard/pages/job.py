@@ -1,0 +1,30 @@
+"""How far is this run? Queued, reading, analysing, ready; drawn by ``assets/job.js`` from ``/api/runs/<id>/progress``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from dashboard.components.guard import guarded
+from dashboard.components.query import text
+from dashboard.components.states import no_run
+from dashboard.reading import shared
+from tracekit.wording import clean
+
+
+def layout(run_id: str | None = None, **_: Any) -> Any:
+    """The page of a run's job."""
+    return guarded(lambda: draw(text(run_id)), __name__)
+
+
+def draw(run_id: str) -> html.Div:
+    """The name of the run, and the place that follows its job."""
+    try:
+        run = shared().library.run(run_id)
+    except LookupError:
+        run = None
+    if run is None:
+        return no_run(run_id)
+    follow = html.Div(id="tk-job", className="tk-job card", **{"data-run": str(run.id)})
+    return html.Div([html.Div(html.H1(clean(run.name, 100)), className="title"), follow], className="page narrow")

@@ -1,0 +1,37 @@
+"""What does activation recomputation cost, and what does it save?"""
+
+from __future__ import annotations
+
+from dash import html
+
+from dashboard.components.controls import bar, step_choice
+from dashboard.components.guard import Query, run_page
+from dashboard.components.query import narrowed
+from dashboard.components.section import section
+from dashboard.components.states import elsewhere, state
+from dashboard.components.table import table
+from dashboard.reading import View
+
+_RANKS = ["rank", "step", "forward_ns", "backward_ns", "recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio"]
+_LAYERS = ["rank", "step", "layer", "layer_index", "forward_ns", "recompute_ns", "backward_ns", "forward_runs", "recompute_runs"]
+
+
+def draw(view: View, query: Query) -> html.Div:
+    """The recomputation of a run."""
+    about = view.metric("recompute")
+    ways = [("Memory of this run", f"/runs/{view.id}/memory"), *elsewhere(view.id)]
+    if not about["available"]:
+        return state("Recomputation is unknown", str(about["reason"] or "no reason was given"), ways)
+    if about["summary"].get("mode") == "none":
+        line = "No forward operator ran again inside the backward of these steps: activations were all kept."
+        return state("Nothing was recomputed", line, ways)
+    only = {k: v for k, v in narrowed(query).items() if k == "step"}
+    tables = [
+        table(view, "recompute", "ranks", "Every rank and step", _RANKS, only, sort="recompute_ns"),
+        table(view, "recompute", "layers", "Every rank and layer", _LAYERS, only, sort="recompute_ns"),
+    ]
+    controls = step_choice(view.steps(), view.steady(), only.get("step", ""))
+    return html.Div([section(view, "recompute", "recompute", only, tables=tables, level=1, controls=bar(controls))], className="page")
+
+
+layout = run_page(draw)

@@ -1,0 +1,180 @@
+"""What does a page know of a run? The run's row, its analysis, and the report document with as much of it as the page shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import pandas as pd
+from flask import current_app
+
+from dashboard.components.cache import ByteCache
+from tracekit.analysis import plain, records
+from tracekit.metrics import METRICS, Result
+from tracekit.report.rows import steady_steps
+
+T = TypeVar("T")
+
+#: Key under which an app keeps what its pages share.
+EXTENSION = "tracekit"
+#: Rows past which a table does not go into a report document of a page: such tables are read in parts, by their own route.
+MOST_ROWS = 20_000
+#: Large tables of which a section needs a little: (metric, table) -> that little.
+_BRIEF: Mapping[tuple[str, str], Callable[[pd.DataFrame], pd.DataFrame]] = {
+    ("collectives", "instances"): lambda t: t[["layer_source"]].drop_duplicates() if "layer_source" in t else t.iloc[:0],
+    ("straggler", "instances"): lambda t: t.nlargest(64, "caused_wait_ns"),
+}
+#: Tables that no section reads row by row; figures and the table of their own do.
+_LEFT_OUT = frozenset({("collectives", "by_rank"), ("collectives", "p2p"), ("memory", "curve"), ("pipeline", "actions"), ("pipeline", "ideal_actions")})
+
+
+class Readable(Protocol):
+    """What pages need of an analysis: the reading surface that a live and a stored one share."""
+
+    def result(self, name: str) -> Result:
+        """A metric's answer."""
+
+    def health(self) -> dict[str, Any]:
+        """Verdict and findings."""
+
+    def run(self) -> dict[str, Any]:
+        """What ran."""
+
+
+class UnknownRun(LookupError):
+    """There is no such run; the id is the argument."""
+
+
+class NotReady(LookupError):
+    """The run is there, its analysis is not yet; the run's row is the argument."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all pages of one app share.
+
+    Attributes:
+        settings: as the server was started.
+        library: the stored runs.
+        cache: drawings, documents and pages.
+        server: the server that holds uploads, or None.
+    """
+
+    settings: Any
+    library: Any
+    cache: ByteCache
+    server: Any = None
+
+
+def shared() -> Shared:
+    """What the pages of the app that answers this request share."""
+    found: Shared = current_app.extensions[EXTENSION]
+    return found
+
+
+@dataclass(frozen=True)
+class View:
+    """One run that is ready to be read.
+
+    Attributes:
+        shared: what all pages share.
+        run: its row in the library.
+        analysis: its metrics.
+        generation: changes whenever the analysis does.
+    """
+
+    shared: Shared
+    run: Any
+    analysis: Readable
+    generation: int
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return str(self.run.id)
+
+    def cached(self, key: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:
+        """Something that follows from this run alone, made once per generation."""
+        return self.shared.cache.get((self.id, self.generation, *key), make, size)
+
+    def metric(self, name: str) -> dict[str, Any]:
+        """One metric as the report document has it; tables that are too large for a page are cut to what its section reads."""
+        return self.cached(("metric", name), lambda: _metric(self.analysis, name), _weight)
+
+    def document(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """The report document with these metrics (``step_time`` always among them); all of them where None."""
+        wanted = [m.name for m in METRICS] if names is None else ["step_time", *(n for n in names if n != "step_time")]
+        head = self.cached(("head",), lambda: {"health": plain(self.analysis.health()), "run": plain(self.analysis.run())}, _weight)
+        return {"schema": "tracekit.report/1", "tracekit": _version(), **head, "metrics": {name: self.metric(name) for name in wanted}}
+
+    def steady(self) -> frozenset[int]:
+        """The steps over which means are taken."""
+        return steady_steps(self.document(()))
+
+    def steps(self) -> list[int]:
+        """Every recorded step."""
+        return [int(s) for s in self.document(())["run"].get("steps") or ()]
+
+    def table(self, metric: str, table: str) -> pd.DataFrame | None:
+        """A whole table of a metric; None where there is none."""
+        if metric not in {m.name for m in METRICS}:
+            return None
+        return self.analysis.result(metric).tables.get(table)
+
+
+def open_run(run_id: str) -> View:
+    """A run that is ready.
+
+    Raises:
+        UnknownRun: there is none of that id.
+        NotReady: nothing of it has been analysed yet.
+        InputError: what was stored of it is damaged.
+    """
+    held = shared()
+    try:
+        run = held.library.run(run_id)
+    except LookupError as error:
+        raise UnknownRun(run_id) from error
+    if run is None:
+        raise UnknownRun(run_id)
+    analysis = held.library.analysis(run_id)
+    if analysis is None:
+        raise NotReady(run)
+    return View(held, run, analysis, int(run.generation))
+
+
+def _metric(analysis: Readable, name: str) -> dict[str, Any]:
+    about = next(m for m in METRICS if m.name == name)
+    result = analysis.result(name)
+    return {
+        "title": about.title,
+        "question": about.question,
+        "definition": about.definition,
+        "available": result.available,
+        "reason": result.reason,
+        "notes": list(result.notes),
+        "summary": plain(dict(result.summary)),
+        "tables": {t: records(_brief(name, t, frame)) for t, frame in result.tables.items()},
+    }
+
+
+def _brief(metric: str, name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    if (metric, name) in _LEFT_OUT:
+        return frame.iloc[:0]
+    brief = _BRIEF.get((metric, name))
+    if brief is not None and len(frame):
+        return brief(frame)
+    return frame if len(frame) <= MOST_ROWS else frame.iloc[:0]
+
+
+def _weight(value: Any) -> int:
+    """About the bytes that a document takes in memory: several times its JSON."""
+    return 4 * len(json.dumps(value, default=str))
+
+
+def _version() -> str:
+    from tracekit import __version__
+
+    return __version__

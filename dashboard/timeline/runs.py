@@ -1,0 +1,76 @@
+"""Which stored timelines make a run, on which clocks? Opened once and kept while nothing about the run changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from dashboard.components.cache import ByteCache
+from tracekit.timeline.run import Run, open_run
+
+#: Answers and opened runs are kept up to so many bytes together.
+CACHE_BYTES = 48 * 2**20
+_PER_RANK = 64 * 1024
+
+
+class Library(Protocol):
+    """What is needed of the stored runs."""
+
+    def run(self, run_id: str) -> Any:
+        """The row of a run; LookupError or None where there is none."""
+
+    def timelines(self, run_id: str) -> Mapping[tuple[int, int], Path] | Sequence[Path]:
+        """Folders that ``tracekit.pyramid.build`` wrote, by (rank, capture) where that is known; more come while ranks are read."""
+
+    def analysis(self, run_id: str) -> Any:
+        """The analysis so far; LookupError, FileNotFoundError or None where there is none yet."""
+
+
+class UnknownRun(LookupError):
+    """There is no such run."""
+
+
+class Opened:
+    """The runs of a library as timelines.
+
+    Args:
+        library: the stored runs.
+        limit: bytes that answers and opened runs may take.
+    """
+
+    def __init__(self, library: Library, limit: int = CACHE_BYTES) -> None:
+        self._library = library
+        self.cache = ByteCache(limit)
+
+    def run(self, run_id: str) -> tuple[Run, tuple[Any, ...]]:
+        """A run, and a key that changes whenever what it shows does.
+
+        Raises:
+            UnknownRun: there is none.
+            InputError: no timeline of it is stored, or one is damaged.
+        """
+        try:
+            row = self._library.run(run_id)
+        except LookupError as error:
+            raise UnknownRun(run_id) from error
+        if row is None:
+            raise UnknownRun(run_id)
+        folders = self._library.timelines(run_id)
+        stamps = tuple(folders) if not isinstance(folders, Mapping) else tuple(folders.items())
+        key = (run_id, int(getattr(row, "generation", 0) or 0), hash(stamps))
+        run: Run = self.cache.get(("run", *key), lambda: open_run(folders, self._clocks(run_id)), lambda r: _PER_RANK * (1 + len(r.members)))
+        return run, key
+
+    def analysis(self, run_id: str) -> Any | None:
+        """The analysis so far, or None."""
+        try:
+            return self._library.analysis(run_id)
+        except (LookupError, FileNotFoundError):
+            return None
+
+    def _clocks(self, run_id: str) -> pd.DataFrame | None:
+        analysis = self.analysis(run_id)
+        return None if analysis is None else analysis.result("clock").tables.get("ranks")

@@ -1,0 +1,68 @@
+"""Is there room for this upload? Asked before the first byte is taken: size of the file, quota of its user and of all, space on the disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dashboard.uploads.spool import Refused, Spool
+from tracekit.wording import size
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may be uploaded.
+
+    Attributes:
+        file_bytes: most bytes of one file.
+        user_bytes: most bytes of one user, stored runs and open uploads together.
+        total_bytes: the same of all users.
+        keep_free_bytes: bytes of the disk that stay free.
+        open_uploads: most uploads of one user that are on their way at a time.
+    """
+
+    file_bytes: int = 64 << 30
+    user_bytes: int | None = None
+    total_bytes: int | None = None
+    keep_free_bytes: int = 1 << 30
+    open_uploads: int = 10_000
+
+
+#: Bytes of stored runs: of one user, or of all where None is given.
+Stored = Callable[[str | None], int]
+
+
+def check(spool: Spool, limits: Limits, stored: Stored, user: str, wanted: int) -> None:
+    """Refuse an upload that there is no room for.
+
+    Args:
+        spool: uploads on their way; what they have announced counts as if it were here.
+        limits: what is allowed.
+        stored: bytes that stored runs hold.
+        user: who sends.
+        wanted: bytes that are announced.
+
+    Raises:
+        Refused: 413 for a limit, 507 for the disk, 429 for too many at a time; one line that says which.
+    """
+    if wanted > limits.file_bytes:
+        raise Refused(413, f"the file has {size(wanted)}, more than the {size(limits.file_bytes)} that one file may have; record shorter windows")
+    on_their_way = spool.all()
+    own = [a for a in on_their_way if a.announced.user == user]
+    if len(own) >= limits.open_uploads:
+        raise Refused(429, f"{len(own)} uploads are on their way, the most allowed; finish or cancel some")
+    if limits.user_bytes is not None:
+        left = limits.user_bytes - stored(user) - sum(a.announced.size for a in own)
+        if wanted > left:
+            raise Refused(
+                413, f"{size(wanted)} do not fit your quota: {size(max(left, 0))} of {size(limits.user_bytes)} are left; delete runs you no longer need"
+            )
+    if limits.total_bytes is not None:
+        left = limits.total_bytes - stored(None) - sum(a.announced.size for a in on_their_way)
+        if wanted > left:
+            raise Refused(413, f"{size(wanted)} do not fit: {size(max(left, 0))} of this server's {size(limits.total_bytes)} are left; delete runs")
+    to_come = sum(a.announced.size - a.offset for a in on_their_way)
+    free = shutil.disk_usage(spool.folder).free - limits.keep_free_bytes - to_come
+    if wanted > free:
+        raise Refused(507, f"the server's disk has room for {size(max(free, 0))}, not for {size(wanted)}; delete runs, or free space there")

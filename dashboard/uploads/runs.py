@@ -1,0 +1,121 @@
+"""How do uploads become a run, and how far is it? Made once all its files are here; then watched and cancelled by its id.
+
+POST /api/runs                    {name, uploads: [id, …]} -> 201 {run, url, state, already}; 200 where these files are here already
+GET  /api/runs/<id>/progress      how far it is, in numbers and in words
+POST /api/runs/<id>/cancel        stop reading it
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from flask import Blueprint, Response, jsonify, make_response, request
+
+from dashboard.library import Library, NoRoom
+from dashboard.security import current_user
+from dashboard.store.rows import JobProgress, RunRow, State
+from dashboard.uploads.handover import complete, distinct
+from dashboard.uploads.spool import Refused, Spool
+from tracekit.errors import TracekitError
+from tracekit.wording import clean
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked for: a name, and the uploads that become the run."""
+
+    uploads: list[str]
+    name: str = ""
+
+
+def blueprint(spool: Spool, library: Library) -> Blueprint:
+    """The routes of runs and their jobs.
+
+    Args:
+        spool: the uploads.
+        library: where runs are stored.
+    """
+    routes = Blueprint("jobs", __name__, url_prefix="/api/runs")
+
+    @routes.post("")
+    def create() -> Response:
+        try:
+            wanted = msgspec.json.decode(request.get_data(), type=Wanted)
+        except msgspec.MsgspecError as error:
+            raise Refused(400, f"a run is made of {{name, uploads}}: {error}") from error
+        uploads = complete(spool, wanted.uploads, current_user())
+        began = library.clock()
+        run = library.run(library.create_run(wanted.name, current_user(), distinct(spool, uploads)))
+        if run is None:
+            raise Refused(404, "the run was deleted meanwhile")
+        for upload in uploads:  # not before the run is written down: whoever is killed in between asks again
+            spool.delete(upload.id)
+        already = run.created_at.timestamp() < began
+        url = f"/runs/{run.id}/overview" if run.state is State.READY else f"/job/{run.id}"
+        return make_response(jsonify({"run": run.id, "url": url, "state": str(run.state), "already": already}), 200 if already else 201)
+
+    @routes.get("/<run_id>/progress")
+    def progress(run_id: str) -> Response:
+        run, told = library.run(run_id), library.progress(run_id)
+        if run is None or told is None:
+            raise Refused(404, "there is no such run; it may have been deleted")
+        return jsonify(shown(run, told))
+
+    @routes.post("/<run_id>/cancel")
+    def cancel(run_id: str) -> Response:
+        if library.run(run_id) is None:
+            raise Refused(404, "there is no such run; it may have been deleted")
+        if not library.cancel(run_id):
+            raise Refused(409, "this run is not being read any more")
+        return make_response("", 204)
+
+    @routes.errorhandler(Refused)
+    def refused(error: Refused) -> Response:
+        return make_response(jsonify({"error": error.reason}), error.status)
+
+    @routes.errorhandler(TracekitError)
+    def not_taken(error: TracekitError) -> Response:
+        return make_response(jsonify({"error": clean(error, 1000)}), 413 if isinstance(error, NoRoom) else 400)
+
+    return routes
+
+
+def shown(run: RunRow, told: JobProgress) -> dict[str, Any]:
+    """How far a run is, for the page that follows it; null is unknown.
+
+    ``results`` is where what is known so far can be read, or null; ``stage`` is the stage it is in, or ended in.
+    """
+    reached = told.stage
+    if told.state in (State.FAILED, State.CANCELLED):
+        reached = State.ANALYSING if told.total and told.done >= told.total else State.READING
+    return {
+        "run": run.id,
+        "name": run.name,
+        "state": str(told.state),
+        "stage": str(reached),
+        "says": says(told),
+        "done": told.done,
+        "total": told.total,
+        "events": told.events,
+        "events_per_s": told.events_per_s,
+        "seconds_left": told.seconds_left,
+        "ranks_read": list(told.ranks_read),
+        "error": told.error,
+        "generation": run.generation,
+        "results": f"/runs/{run.id}/overview" if run.generation else None,
+    }
+
+
+def says(told: JobProgress) -> str:
+    """What is going on, in a sentence."""
+    if told.state == State.FAILED:
+        return clean(told.error or "It failed, and no reason was recorded.", 1000)
+    message = "" if told.state.ended else clean(told.message, 300)
+    words = {
+        State.QUEUED: "It waits for its turn.",
+        State.READING: "The files are being read.",
+        State.ANALYSING: "All ranks are read; now they are brought together.",
+        State.READY: "The results are ready.",
+        State.CANCELLED: "It was cancelled.",
+    }
+    return message[:1].upper() + message[1:] or words.get(told.state, str(told.state))

@@ -1,0 +1,299 @@
+"""What do pages say? Layouts as plain functions: no browser, no server."""
+
+from __future__ import annotations
+
+import csv as reader
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dash
+import pandas as pd
+import pytest
+
+from dashboard.app import pages, rows_of
+from dashboard.components import csv, table
+from dashboard.components.cache import OVERHEAD, ByteCache
+from dashboard.components.guard import as_json, guarded
+from dashboard.components.restyle import DARK_SURFACE, restyled
+from dashboard.pages import collectives, compare, definitions, not_found_404, overview, pipeline, recompute, runs
+from dashboard.reading import open_run
+from dashboard.shell import RUN_PAGES, around, place
+from tests.dashboard.pages.library import MemoryLibrary, row
+from tracekit.figures import FIGURES
+from tracekit.metrics import METRICS, Result
+
+Open = Callable[..., Any]
+
+
+def words(node: Any) -> str:
+    """Every text of a page."""
+    return " ".join(_texts(as_json(node)))
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, list):
+        for one in node:
+            yield from _texts(one)
+    elif isinstance(node, dict):
+        yield from _texts((node.get("props") or {}).get("children"))
+
+
+def named(node: Any, kind: str) -> list[dict[str, Any]]:
+    """Every component of a kind, its props."""
+    node = as_json(node)
+    if isinstance(node, list):
+        return [p for one in node for p in named(one, kind)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["props"]] if node.get("type") == kind else []
+    return own + named((node.get("props") or {}).get("children"), kind)
+
+
+def test_the_overview_says_what_the_report_says(opened: Open, analyses: dict[str, Any]) -> None:
+    from tracekit.report.story import story
+
+    said = words(opened(overview.layout, run_id="run1"))
+    told = story(analyses["pp-1f1b"].to_dict())
+    assert told.headline in said
+    assert told.advice in said
+    assert all(c.value in said and c.detail in said for c in told.cards)
+
+
+def test_every_figure_of_a_metric_with_something_to_draw_has_a_card(opened: Open) -> None:
+    cards = [s.get("id") for s in named(opened(pipeline.layout, run_id="run1"), "Section")]
+    assert {"figure-schedule", "figure-bubble_causes", "figure-bubble_by_microbatches", "figure-what_if"} <= set(cards)
+
+
+def test_every_metric_has_a_place_on_some_page() -> None:
+    from dashboard.pages import OWN
+
+    own = {"collectives", "straggler", "clock", "bandwidth", "flight_recorder", "records", "links", "operators", "pipeline", "memory", "recompute"}
+    assert own == OWN
+    assert {m.name for m in METRICS} >= OWN
+
+
+def test_what_nobody_simulated_names_the_command_that_does(opened: Open, library: MemoryLibrary, analyses: dict[str, Any]) -> None:
+    library.add(row("bare", "bare"), analyses["pp-1f1b"].analysis)
+    assert "tracekit simulate RUN" in words(opened(pipeline.layout, run_id="bare"))
+
+
+@pytest.mark.parametrize(
+    ("run_id", "line"),
+    [("nobody", "There is no such run"), ("reading", "This run is being read."), ("failed", "rank0.json: no trace (byte 0)")],
+)
+def test_a_run_without_an_analysis_has_a_page_that_says_so(opened: Open, run_id: str, line: str) -> None:
+    assert line in words(opened(overview.layout, run_id=run_id))
+
+
+def test_a_metric_without_an_answer_gives_its_reason(opened: Open, analyses: dict[str, Any]) -> None:
+    page = opened(pipeline.layout, run_id="run3")
+    assert str(analyses["tp"].result("pipeline").reason) in words(page)
+    assert "/runs/run3/overview" in [a["href"] for a in named(page, "A")]
+    assert "Nothing was recomputed" in words(opened(recompute.layout, run_id="run1"))
+
+
+def test_a_page_that_fails_shows_a_line_and_a_way_on(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> None:
+        raise ZeroDivisionError("secret")
+
+    said = words(guarded(fails, "page"))
+    assert "ZeroDivisionError" in said
+    assert "secret" not in said
+    assert "All runs" in said
+    assert "secret" in caplog.text
+
+
+def test_ranks_that_are_still_being_read_are_said_on_every_page(opened: Open, library: MemoryLibrary, analyses: dict[str, Any]) -> None:
+    library.add(row("some", "some", partial=True), analyses["tp"])
+    assert "Some ranks only." in words(opened(overview.layout, run_id="some"))
+
+
+def test_a_choice_comes_from_the_address_and_narrows_table_csv_and_figure(app: dash.Dash, opened: Open, analyses: dict[str, Any]) -> None:
+    page = opened(collectives.layout, run_id="run3", direction="backward", kind="all_reduce")
+    selects = {s["id"]["name"]: s["value"] for s in named(page, "Select")}
+    assert selects["direction"] == "backward"
+    assert selects["axis"] is None
+    every = analyses["tp"].result("collectives").tables["instances"]
+    wanted = every[every.direction.eq("backward") & every.kind.eq("all_reduce")]
+    assert f"{len(wanted):,} of {len(every):,} rows" in words(page)
+    got = app.server.test_client().get("/api/runs/run3/tables/collectives/instances.csv?direction=backward&kind=all_reduce").text
+    assert len(list(reader.DictReader(io.StringIO(got)))) == len(wanted)
+    figure = app.server.test_client().get("/api/runs/run3/figures/layer_cost.json?direction=backward&theme=dark")
+    assert json.loads(gzip.decompress(figure.data))["layout"]["paper_bgcolor"] == DARK_SURFACE
+
+
+def test_rows_of_a_grid_come_sorted_narrowed_and_bounded(opened: Open, analyses: dict[str, Any]) -> None:
+    of = {"run": "run3", "metric": "collectives", "table": "instances", "only": {"direction": "forward"}, "columns": ["kind", "wait_max_ns", "nothing"]}
+    asked = {"startRow": 0, "endRow": 10**9, "sortModel": [{"colId": "wait_max_ns", "sort": "desc"}, {"colId": "nothing", "sort": "asc"}]}
+    got = opened(rows_of, asked, of)
+    every = analyses["tp"].result("collectives").tables["instances"]
+    assert got["rowCount"] == int(every.direction.eq("forward").sum())
+    assert len(got["rowData"]) <= table.BLOCK
+    waits = [float(r["wait_max_ns"].replace(",", "")) for r in got["rowData"] if r["wait_max_ns"] != "unknown"]
+    assert waits == sorted(waits, reverse=True)
+    assert opened(rows_of, asked, {**of, "run": "nobody"}) == {"rowData": [], "rowCount": 0}
+
+
+def test_null_reads_unknown_and_a_column_keeps_one_unit() -> None:
+    frame = pd.DataFrame({"wait_ns": pd.array([1_500_000, None, 20], dtype="Int64"), "name": ["=a", "b", "c"]})
+    assert table.headers(frame, ["wait_ns"]) == {"wait_ns": "wait (ms)"}
+    assert table.block(frame, ["wait_ns", "name"], 1, 3) == [{"wait_ns": "unknown", "name": "b"}, {"wait_ns": "0.000", "name": "c"}]
+
+
+def test_csv_holds_numbers_as_they_are_and_no_formula() -> None:
+    frame = pd.DataFrame({"name": ["=1+1", "+x", "-x", "@x", "\tx", "plain"], "wait_ns": pd.array([-1, None, 2, 3, 4, 5], dtype="Int64")})
+    rows = list(reader.reader(io.StringIO("".join(csv.frame(frame)))))
+    assert [r[0] for r in rows[1:]] == ["'=1+1", "'+x", "'-x", "'@x", "'\tx", "plain"]
+    assert [r[1] for r in rows[1:]] == ["-1", "", "2", "3", "4", "5"]
+
+
+def test_a_figure_leaves_as_the_numbers_that_it_draws(app: dash.Dash) -> None:
+    got = app.server.test_client().get("/api/runs/run1/figures/memory_peak.csv")
+    rows = list(reader.DictReader(io.StringIO(got.text)))
+    assert got.headers["Content-Disposition"] == 'attachment; filename="run1-memory_peak.csv"'
+    assert {r["y"] for r in rows} == {"rank 0", "rank 1", "rank 2", "rank 3"}
+
+
+@pytest.mark.parametrize(
+    "path", ["runs/nobody/figures/schedule.json", "runs/run1/figures/nothing.json", "runs/run1/tables/x/y.csv", "compare/run1/nobody/budgets.json"]
+)
+def test_what_is_not_there_is_404(app: dash.Dash, path: str) -> None:
+    assert app.server.test_client().get(f"/api/{path}").status_code == 404
+
+
+def test_dark_figures_change_paper_and_ink_and_leave_data_and_the_letters_on_bars() -> None:
+    figure = {
+        "data": [{"name": "white", "x": ["#FFFFFF"], "marker": {"color": "#4477AA", "line": {"color": "white"}}, "insidetextfont": {"color": ["white"]}}],
+        "layout": {"paper_bgcolor": "white", "font": {"color": "#1F2933"}},
+    }
+    dark = restyled(figure, "dark")
+    assert dark["data"][0] == {
+        "name": "white",
+        "x": ["#FFFFFF"],
+        "marker": {"color": "#4477AA", "line": {"color": DARK_SURFACE}},
+        "insidetextfont": {"color": ["white"]},
+    }
+    assert dark["layout"]["paper_bgcolor"] == DARK_SURFACE
+    assert restyled(figure, "light") is figure
+
+
+def test_names_from_traces_are_plain_text_and_never_markdown(opened: Open, library: MemoryLibrary, analyses: dict[str, Any]) -> None:
+    library.add(row("evil", "<img src=x onerror=alert(1)>", tags=("[a](javascript:b)",)), analyses["tp"])
+    page = opened(overview.layout, run_id="evil")
+    assert "<img src=x onerror=alert(1)>" in words(page)
+    assert named(page, "Markdown") == []
+    assert named(opened(runs.layout), "Markdown") == []
+
+
+def test_the_list_is_searched_narrowed_and_kept_until_it_changes(opened: Open, library: MemoryLibrary) -> None:
+    assert "pp-1f1b" in words(opened(runs.layout, q="1f1b"))
+    assert "recompute-full" not in words(opened(runs.layout, q="1f1b"))
+    assert "recompute-full" in words(opened(runs.layout, tag="recompute"))
+    assert "No run matches." in words(opened(runs.layout, q="nothing of that name"))
+    _, digest = runs.refreshed(None, {})
+    assert runs.refreshed(digest, {}) == (dash.no_update, dash.no_update)
+    library.rename("run1", "another")
+    assert "another" in words(runs.refreshed(digest, {})[0])
+
+
+def test_runs_are_renamed_tagged_and_deleted(opened: Open, library: MemoryLibrary) -> None:
+    opened(runs.done, "edit-save", "run1", " new name ", ["a", " "])
+    assert (library.held["run1"].name, library.held["run1"].tags) == ("new name", ("a",))
+    assert "cannot be undone" in opened(runs.opened, "delete", "run1")[3]
+    opened(runs.done, "delete-no", "run1", None, None)
+    assert "run1" in library.held
+    opened(runs.done, "delete-yes", "run1", None, None)
+    assert "run1" not in library.held
+
+
+def test_no_runs_at_all_is_a_page_too(opened: Open, library: MemoryLibrary) -> None:
+    library.held.clear()
+    assert "No runs yet" in words(opened(runs.layout))
+
+
+def test_runs_that_differ_are_shown_without_a_claim_unless_asked(opened: Open) -> None:
+    said = words(opened(compare.layout, a="run1", b="run3"))
+    assert "These runs are not comparable" in said
+    assert "no difference is claimed" in said
+    assert "the largest difference first" not in said
+    assert "the largest difference first" in words(opened(compare.layout, a="run1", b="run3", anyway="1"))
+
+
+def test_runs_that_are_alike_say_that_there_are_no_statistics(opened: Open, library: MemoryLibrary, analyses: dict[str, Any]) -> None:
+    library.add(row("again", "again"), analyses["tp"])
+    said = words(opened(compare.layout, a="run3", b="again"))
+    assert "no statistics: one run each" in said
+    assert "not comparable" not in said
+
+
+def test_definitions_hold_every_metric_and_are_searched(opened: Open) -> None:
+    anchors = {a.get("id") for a in named(opened(definitions.layout), "Article")}
+    assert anchors >= {f"metric-{m.name}" for m in METRICS}
+    assert len(named(opened(definitions.layout, q="bubble"), "Article")) < len(anchors)
+    assert "Nothing is defined" in words(opened(definitions.layout, q="zzz"))
+
+
+def test_an_unknown_address_has_a_page(opened: Open) -> None:
+    assert "There is no such page" in words(opened(not_found_404.layout))
+
+
+def test_navigation_knows_the_run_and_where_it_is(opened: Open) -> None:
+    head, links = opened(around, "/runs/run1/memory", "2")
+    here = [a["children"] for a in named(links, "A") if a.get("aria-current") == "page"]
+    assert here == ["Memory"]
+    assert "/runs/run1/pipeline?step=2" in [a["href"] for a in named(links, "A")]
+    assert "pp-1f1b" in words(head)
+    assert place("/runs/run1") == ("run1", "overview")
+    assert set(RUN_PAGES) >= {"overview", "collectives", "pipeline", "memory", "recompute", "timeline"}
+
+
+def test_pages_are_registered_from_their_modules() -> None:
+    assert all(hasattr(module, "layout") for module, _, _ in pages())
+    assert len({path for _, path, _ in pages()}) == len(pages())
+
+
+def test_a_page_is_made_once_per_generation(opened: Open, library: MemoryLibrary) -> None:
+    first = opened(overview.layout, run_id="run3")
+    assert opened(overview.layout, run_id="run3") is first
+    from dataclasses import replace
+
+    library.held["run3"] = replace(library.held["run3"], generation=2)
+    assert opened(overview.layout, run_id="run3") is not first
+
+
+def test_documents_of_pages_leave_out_only_what_no_section_reads(opened: Open, analyses: dict[str, Any]) -> None:
+    view = opened(open_run, "run3")
+    whole = analyses["tp"].to_dict()
+    assert view.metric("budget")["tables"] == whole["metrics"]["budget"]["tables"]
+    assert view.metric("collectives")["tables"]["by_layer"] == whole["metrics"]["collectives"]["tables"]["by_layer"]
+
+
+def test_the_cache_is_bounded_by_bytes_and_forgets_the_oldest() -> None:
+    cache = ByteCache(3 * (100 + OVERHEAD))
+    made: list[str] = []
+
+    def get(key: str, size: int = 100) -> str:
+        return cache.get(key, lambda: made.append(key) or key, lambda _: size)
+
+    for key in ("a", "b", "c", "a", "d", "a", "b"):
+        assert get(key) == key
+    assert made == ["a", "b", "c", "d", "b"]
+    get("huge", 10_000)
+    assert cache.nbytes <= 3 * (100 + OVERHEAD)
+    assert "".join(made).count("huge") == 1
+
+
+def test_figures_that_are_added_later_appear(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+
+    from dashboard.components import drawings
+
+    more = dataclasses.replace(next(f for f in FIGURES if f.metric == "budget"), name="new_one")
+    monkeypatch.setattr(drawings, "FIGURES", (*FIGURES, more))
+    assert "figure-new_one" in [s.get("id") for s in named(opened(overview.layout, run_id="run2"), "Section")]
+    assert isinstance(opened(open_run, "run2").analysis.result("budget"), Result)

@@ -1,0 +1,105 @@
+"""What the child says while it reads, in this process."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.jobs import job, reading
+from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
+from dashboard.library import Library, UploadedFile
+from dashboard.store.folders import timelines_of
+from tests.dashboard.store.conftest import trace
+from tracekit import analyze, pyramid, store, stored
+
+Upload = Callable[..., UploadedFile]
+Said = Callable[..., tuple[Path, list[News]]]
+ATTEMPT = "a" * 32
+
+
+@pytest.fixture
+def said(library: Library, upload: Upload) -> Said:
+    """Read some files, and what is said meanwhile."""
+
+    def read(*files: tuple[str, bytes], min_free_bytes: int = 0) -> tuple[Path, list[News]]:
+        id = library.create_run("x", "me", [upload(label, content) for label, content in files])
+        news: list[News] = []
+        reading.read(Order(str(library.folder(id)), ATTEMPT, 1, None, None, min_free_bytes, True), news.append)
+        return library.folder(id), news
+
+    return read
+
+
+def test_each_rank_is_stored_and_shown_before_all_are_read(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_WORTH_SHOWING_S", 0.0)
+    folder, news = said(("job/rank1.json", trace(1, 2)), ("job/rank0.json", trace(0, 2)))
+    told = [(n.stage, n.done, n.ranks_read) if isinstance(n, Progress) else (n.folder, n.partial, n.ranks) if isinstance(n, Analysed) else n for n in news]
+    assert told == [
+        ("reading", 0, []),
+        ("reading", 1, [0]),
+        (f"{ATTEMPT}-0", True, 1),
+        ("reading", 2, [0, 1]),
+        ("analysing", 2, [0, 1]),
+        (f"{ATTEMPT}-full", False, 2),
+        Done(),
+    ]
+    progress = [n for n in news if isinstance(n, Progress)]
+    assert (progress[1].message, progress[1].total, progress[2].events) == ("read rank0.json", 2, 2 * 14)
+    assert all(n.events_per_s for n in progress[1:])
+
+    early, full = (stored.load(folder / "analyses" / f"{ATTEMPT}-{which}") for which in ("0", "full"))
+    assert (early.partial, early.run()["ranks"], full.partial) == (True, [0], False)
+    document, wanted = full.to_dict(), analyze(folder / "files", workers=1).to_dict()
+    assert document["run"].pop("source") == ["job/rank0.json", "job/rank1.json"]
+    assert {str(Path(s).relative_to(folder / "files")) for s in wanted["run"].pop("source")} == {"job/rank0.json", "job/rank1.json"}
+    assert document["metrics"] == wanted["metrics"]
+
+    timelines = {key: pyramid.open(path) for key, path in timelines_of(folder).items()}
+    assert {key: (t.index["rank"], t.index["events"]) for key, t in timelines.items()} == {(0, 0): (0, 14), (1, 0): (1, 14)}
+    kept = [store.load(p) for p in sorted((folder / "ranks" / ATTEMPT).iterdir())]
+    assert Counter(t.meta.rank for t in kept) == {0: 1, 1: 1} and all(len(t.events) == 14 for t in kept)
+
+
+def test_ranks_that_cannot_be_told_apart_are_only_said_at_the_end(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_WORTH_SHOWING_S", 0.0)
+    first, second = (trace(0, kernels=k).replace(b'"rank": 0', b'"node": 0') for k in (3, 4))
+    _, news = said(("a.json", first), ("b.json", second))
+    assert isinstance(news[-1], Failed) and "rename them like rank3.json" in news[-1].error
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ((("notes.txt", b"hello"),), "the upload: holds no trace, only notes.txt"),
+        ((("rank0.json", b'{"traceEvents": 5}'),), "rank0.json: "),
+        ((("r/rank0.json", trace(0, 2)), ("r/rank1.json", trace(1, 4))), "records a job of 2 ranks, and r/rank1.json one of 4"),
+    ],
+)
+def test_what_cannot_be_read_is_said_by_its_senders_names(files: tuple[tuple[str, bytes], ...], says: str, said: Said) -> None:
+    folder, news = said(*files)
+    assert isinstance(news[-1], Failed)
+    assert says in news[-1].error and str(folder.parent) not in news[-1].error and "\n" not in news[-1].error
+
+
+def test_a_damaged_rank_takes_nothing_from_the_others(said: Said) -> None:
+    folder, news = said(("rank0.json", trace(0, 2)), ("rank1.json", trace(1, 2)[:-40]))
+    assert news[-1] == Done()
+    opened = stored.load(folder / "analyses" / f"{ATTEMPT}-full")
+    assert opened.run()["ranks"] == [0, 1]
+    assert [f["file"] for f in opened.health()["findings"] if f["severity"] != "info"][:1] == ["rank1.json"]
+
+
+def test_a_disk_that_fills_up_ends_the_reading(said: Said, tmp_path: Path) -> None:
+    _, news = said(("rank0.json", trace(0)), min_free_bytes=shutil.disk_usage(tmp_path).total)
+    assert isinstance(news[-1], Failed) and "stay free; delete runs" in news[-1].error
+
+
+@pytest.mark.parametrize("name", ["../escape", f"{ATTEMPT}-full/..", "", f"{ATTEMPT}-x"])
+def test_a_child_cannot_name_a_folder_of_its_own_choice(name: str, library: Library) -> None:
+    news = Analysed(name, False, 1, 1, 1, None, None, None, "ok", "Fine.")
+    with pytest.raises(ValueError, match="it names the folder"):
+        job.Job(library, "0" * 32, "w")._hear(news)
