@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -21,6 +22,8 @@ T = TypeVar("T")
 EXTENSION = "tracekit"
 #: Rows past which a table does not go into a report document of a page: such tables are read in parts, by their own route.
 MOST_ROWS = 20_000
+#: Seconds after which a run whose pages are all held is opened again, so that the library knows that it is still read.
+_AGAIN = 1800.0
 #: Large tables of which a section needs a little: (metric, table) -> that little.
 _BRIEF: Mapping[tuple[str, str], Callable[[pd.DataFrame], pd.DataFrame]] = {
     ("collectives", "instances"): lambda t: t[["layer_source"]].drop_duplicates() if "layer_source" in t else t.iloc[:0],
@@ -81,14 +84,25 @@ class View:
     Attributes:
         shared: what all pages share.
         run: its row in the library.
-        analysis: its metrics.
         generation: changes whenever the analysis does.
     """
 
     shared: Shared
     run: Any
-    analysis: Readable
     generation: int
+
+    @property
+    def analysis(self) -> Readable:
+        """Its metrics, opened when something is made from them that is not held yet.
+
+        Raises:
+            NotReady: it was deleted meanwhile.
+            InputError: what was stored of it is damaged.
+        """
+        found: Readable | None = self.shared.library.analysis(self.id)
+        if found is None:
+            raise NotReady(self.run)
+        return found
 
     @property
     def id(self) -> str:
@@ -139,10 +153,11 @@ def open_run(run_id: str) -> View:
         raise UnknownRun(run_id) from error
     if run is None:
         raise UnknownRun(run_id)
-    analysis = held.library.analysis(run_id)
-    if analysis is None:
+    if not run.generation:
         raise NotReady(run)
-    return View(held, run, analysis, int(run.generation))
+    view = View(held, run, int(run.generation))
+    view.cached(("opened", int(time.monotonic() // _AGAIN)), lambda: view.analysis is not None, lambda _: 0)
+    return view
 
 
 def _metric(analysis: Readable, name: str) -> dict[str, Any]:

@@ -87,7 +87,8 @@
     }
     table.append(body);
     const late = known.ranks.reduce((l, r) => (r.start > l.start ? r : l));
-    const says = known.ranks.length > 1 ? `Rank ${late.rank} arrives last; the others wait for it, then bytes move for ${T.time(a.transfer_ns)}.` : "Only this rank's part was read.";
+    const close = a.wait_resolution_ns !== null && a.wait_resolution_ns !== undefined && a.wait_max_ns !== null && a.wait_max_ns <= a.wait_resolution_ns && a.wait_resolution_ns > 0;
+    const says = close ? `The ranks arrive closer together than their clocks can tell (${T.time(a.wait_resolution_ns)}).` : known.ranks.length > 1 ? `Rank ${late.rank} arrives last; the others wait for it, then bytes move for ${T.time(a.transfer_ns)}.` : "Only this rank's part was read.";
     const bound = a.wait_is_lower_bound ? " Ranks are missing: the waits are lower bounds." : "";
     return make("section", {}, make("h4", {}, `The same ${T.clean(String(a.kind)).replaceAll("_", "-")} on ${known.ranks.length} ranks`), make("p", { class: "tl-quiet" }, says + bound), table);
   }
