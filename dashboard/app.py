@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,7 +12,7 @@ from flask import Flask
 
 from dashboard.components.cache import ByteCache
 from dashboard.components.table import block, narrow
-from dashboard.pages import collectives, compare, definitions, job, memory, not_found_404, overview, pipeline, recompute, run, runs, upload
+from dashboard.pages import collectives, compare, definitions, job, memory, not_found_404, overview, pipeline, recompute, run, runs, timeline, upload
 from dashboard.reading import EXTENSION, NotReady, Shared, UnknownRun, open_run
 from dashboard.routes import blueprint
 from dashboard.shell import around, shell
@@ -97,18 +95,12 @@ def pages() -> list[tuple[Any, str, str]]:
         (recompute, "/runs/<run_id>/recompute", "Recompute"),
         (upload, "/upload", "Upload"),
         (job, "/job/<run_id>", "Reading"),
-        *_timeline(),
+        (timeline, "/runs/<run_id>/timeline", "Timeline"),
         (compare, "/compare", "Compare"),
         (definitions, "/definitions", "Definitions"),
         (not_found_404, "/404", "Not found"),
         (run, "/runs/<run_id>", "Overview"),
     ]
-
-
-def _timeline() -> list[tuple[Any, str, str]]:
-    if find_spec("dashboard.pages.timeline") is None:
-        return []
-    return [(import_module("dashboard.pages.timeline"), "/runs/<run_id>/timeline", "Timeline")]
 
 
 def _callbacks(app: dash.Dash) -> None:
