@@ -8,8 +8,6 @@ import threading
 import time
 from uuid import uuid4
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from dashboard.jobs.children import Child
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.library import Library
@@ -50,7 +48,7 @@ class Job:
         """See it through."""
         try:
             self._work()
-        except (SQLAlchemyError, OSError):
+        except Exception:
             # the lease runs out, and the job is taken up again by whoever reaches the database then
             log.exception("the job of run %s was lost", self.run)
         finally:

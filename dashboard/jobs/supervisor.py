@@ -6,8 +6,6 @@ import logging
 import threading
 import time
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from dashboard.jobs import servers
 from dashboard.jobs.job import Job
 from dashboard.library import Library
@@ -55,7 +53,7 @@ class Supervisor:
                 if time.monotonic() >= tidy_at:
                     tidy_at = time.monotonic() + _TIDY_S
                     self.library.tidy()
-            except (SQLAlchemyError, OSError):
+            except Exception:  # nothing may end this thread while the server lives: the log says what it was, and the next look comes
                 log.exception("the queue cannot be looked at; the next look comes in a moment")
             self.library.queued.wait(_LOOK_S)
             self.library.queued.clear()

@@ -1,4 +1,4 @@
-"""What may go? Runs past their time to live, and folders that crashes left behind."""
+"""What may go? Runs past their time to live, abandoned uploads, and folders that crashes left behind."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from dashboard.settings import Settings
 from dashboard.store import runs
 from dashboard.store.database import Database
 from dashboard.store.folders import leftovers, old_attempts, remove_folder
+from dashboard.uploads.spool import Spool
 
 #: Folders of unknown runs are only taken for lost when they are older: another server may just be making one.
 _YOUNG_S = 900.0
-_DAY_S = 86_400.0
+_DAY_S, _HOUR_S = 86_400.0, 3_600.0
 
 
 @dataclass(frozen=True)
 class Tidied:
-    """What went: runs past their time to live, and folders of no run."""
+    """What went: runs past their time to live, folders of no run, and how many uploads of which nothing came any more."""
 
     runs: tuple[str, ...]
     folders: tuple[str, ...]
+    uploads: int
 
 
 def tidy(database: Database, settings: Settings, now: float) -> Tidied:
@@ -45,4 +47,5 @@ def tidy(database: Database, settings: Settings, now: float) -> Tidied:
         lost += old_attempts(settings.runs / id, analysis, now - _YOUNG_S)
     for path in lost:
         shutil.rmtree(path, ignore_errors=True)
-    return Tidied(tuple(expired), tuple(p.name for p in lost))
+    uploads = Spool(settings.uploads).reap(settings.upload_ttl_hours * _HOUR_S)
+    return Tidied(tuple(expired), tuple(p.name for p in lost), uploads)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
@@ -13,8 +15,10 @@ import pandas as pd
 import pytest
 
 from dashboard.library import Library, NoRoom, UnknownRun, UploadedFile
+from dashboard.settings import Settings
 from dashboard.store import queue
 from dashboard.store.rows import State, Summary
+from dashboard.uploads.spool import Spool
 from tests.dashboard.store.conftest import DAY, Clock
 from tests.dashboard.store.test_stored import Written
 from tracekit import stored
@@ -116,6 +120,26 @@ def test_runs_are_found(library: Library, upload: Upload, clock: Clock) -> None:
     assert library.tags() == [("good", 2), ("n1", 1), ("n2", 1)]
 
 
+def test_either_database_holds_a_library(url: str, tmp_path: Path, upload: Upload, clock: Clock) -> None:
+    library = Library(Settings(tmp_path / "root", database_url=url, min_free_bytes=0), clock)
+    first, second = (library.create_run(name, "me", [upload(content=name.encode())]) for name in ("Größe 100%", "b_c"))
+    library.set_tags(first, ["Good"])
+    finish(library, first)
+    assert (names(library), names(library, search="good 100%"), names(library, search="b_"), names(library, state="ready")) == (
+        ["b_c", "Größe 100%"],
+        ["Größe 100%"],
+        ["b_c"],
+        ["Größe 100%"],
+    )
+    assert (library.tags(), library.count(tag="Good"), library.stored_bytes()) == ([("Good", 1)], 1, 50 + 3)
+    assert library.create_run("again", "me", [upload(content=b"b_c")]) == second
+    opened = library.analysis(first)
+    assert opened is not None and opened.run() == {"ranks": [0]}
+    library.delete(first)
+    assert names(library) == ["b_c"]
+    library.close()
+
+
 def test_names_and_tags_are_kept_in_order(library: Library, upload: Upload) -> None:
     id = library.create_run("a", "me", [upload()])
     library.rename(id, "  new\tname ")
@@ -211,9 +235,15 @@ def test_what_crashes_left_behind_goes_and_nothing_else(library: Library, upload
     assert library.analysis(kept) is not None
 
 
-def test_a_young_folder_may_be_a_run_that_is_just_being_made(library: Library, clock: Clock) -> None:
-    import time
+def test_uploads_of_which_nothing_comes_any_more_are_forgotten(library: Library) -> None:
+    spool = Spool(library.settings.uploads)
+    abandoned, young = spool.create(10, "a.json", "me"), spool.create(10, "b.json", "me")
+    os.utime(spool.part(abandoned.id), (0, 0))
+    assert library.tidy().uploads == 1
+    assert [a.announced.id for a in spool.all()] == [young.id]
 
+
+def test_a_young_folder_may_be_a_run_that_is_just_being_made(library: Library, clock: Clock) -> None:
     clock.now = time.time()
     (library.settings.runs / ("3" * 32)).mkdir()
     assert library.tidy().folders == ()

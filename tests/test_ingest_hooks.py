@@ -1,0 +1,63 @@
+"""Who reads along is given every trace; a process that ends at once takes only its own file along."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tracekit.errors import InputError
+from tracekit.gather import Boiled
+from tracekit.ingest import Place, ingest
+from tracekit.reading import Reading
+from tracekit.trace import RankTrace
+
+
+def write(folder: Path, ranks: int) -> list[Path]:
+    for rank in range(ranks):
+        event = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10 + rank, "dur": 5}
+        (folder / f"rank{rank}.json").write_text(json.dumps({"distributedInfo": {"rank": rank, "world_size": ranks}, "traceEvents": [event]}))
+    return sorted(folder.iterdir())
+
+
+def end_the_process_of_rank_1(place: Place, trace: RankTrace, passed: RankTrace) -> None:
+    if trace.meta.rank == 1:
+        os._exit(9)
+
+
+def test_each_trace_is_handed_over_as_read_and_as_passed(tmp_path: Path) -> None:
+    kept: list[tuple[Place, int | None, int, bool]] = []
+    seen: list[list[Place]] = []
+
+    def keep(place: Place, trace: RankTrace, passed: RankTrace) -> None:
+        kept.append((place, trace.meta.rank, len(trace.events), passed is trace))
+
+    def early(boiled: Mapping[Place, Boiled]) -> None:
+        seen.append(list(boiled))
+
+    found = ingest(write(tmp_path, 2), workers=1, keep=keep, early=early, within=tmp_path)
+    assert kept == [((0, 0), 0, 1, False), ((1, 0), 1, 1, False)]
+    assert seen == [[(0, 0)], [(0, 0), (1, 0)]]
+    assert [facts.meta.files for facts in found.ranks.values()] == [("rank0.json",), ("rank1.json",)]
+
+
+def test_a_process_that_ends_takes_only_its_own_file_along(tmp_path: Path) -> None:
+    found = ingest(write(tmp_path, 3), workers=2, keep=end_the_process_of_rank_1, reading=Reading(keep_going=True), within=tmp_path)
+    assert [rank for rank, _ in found.ranks] == [0, 2]
+    (refused,) = [f for f in found.findings if f["code"] == "file_refused"]
+    assert refused["file"] == "rank1.json" and "ended without an answer (exit 9)" in refused["message"]
+
+
+def test_a_trace_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+    def keep(place: Place, trace: RankTrace, passed: RankTrace) -> None:
+        if trace.meta.rank == 0:
+            raise MemoryError
+
+    paths = write(tmp_path, 2)
+    found = ingest(paths, workers=1, keep=keep, reading=Reading(keep_going=True))
+    assert [rank for rank, _ in found.ranks] == [1]
+    with pytest.raises(InputError, match="needs more memory to read than there is for it"):
+        ingest(paths, workers=1, keep=keep)
