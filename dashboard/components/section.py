@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +18,16 @@ from tracekit.report.parts import Section
 from tracekit.report.sections import SECTIONS, other
 from tracekit.wording import label
 
+log = logging.getLogger(__name__)
+
 #: Figures that do not follow from measured numbers alone.
-_HOW = {"bubble_causes": ("measured", "simulated", "theory"), "bubble_by_microbatches": ("measured", "theory"), "schedule": ("measured", "simulated")}
+_HOW = {
+    "bubble_causes": ("measured", "simulated", "theory"),
+    "bubble_by_microbatches": ("measured", "theory"),
+    "schedule": ("measured", "simulated"),
+    "recompute_saving": ("measured", "theory"),
+    "in_flight": ("measured", "theory"),
+}
 
 
 def worded(view: View, metric: str) -> Section | None:
@@ -29,16 +38,21 @@ def worded(view: View, metric: str) -> Section | None:
     return SECTIONS[metric](document) if metric in SECTIONS else other(document, metric)
 
 
-def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Mapping[str, str], *, without: frozenset[str] = frozenset()) -> list[html.Section]:
+def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Mapping[str, str]) -> list[Any]:
     """The cards of a metric's figures that have something to draw."""
     steps, only = chosen_steps(view, query.get("step")), tuple((k, v) for k, v in query.items() if k != "step")
-    todo = []
+    todo, failed = [], []
     for drawing in of_metric(metric):
-        drawn = None if drawing.name in without else house(view, drawing, steps, only)
+        try:
+            drawn = house(view, drawing, steps, only)
+        except Exception:  # one figure that fails must not take the page's numbers with it
+            log.exception("figure %s of run %s failed", drawing.name, view.id)
+            failed.append(unavailable(label(drawing.name).capitalize(), "this figure could not be drawn; the server's log has the reason"))
+            continue
         if drawn is not None:
             todo.append((drawing, drawn))
     narrow = [d.name for d, _ in todo if d.name not in WIDE]
-    made = []
+    made: list[Any] = []
     for drawing, drawn in todo:
         own = tuple(dict.fromkeys((*_HOW.get(drawing.name, how), *(t for t in how if t == "emulated"))))
         made.append(
@@ -55,7 +69,7 @@ def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Map
                 wide=narrow == [drawing.name],
             )
         )
-    return made
+    return [*made, *failed]
 
 
 def section(

@@ -297,3 +297,19 @@ def test_figures_that_are_added_later_appear(opened: Open, monkeypatch: pytest.M
     monkeypatch.setattr(drawings, "FIGURES", (*FIGURES, more))
     assert "figure-new_one" in [s.get("id") for s in named(opened(overview.layout, run_id="run2"), "Section")]
     assert isinstance(opened(open_run, "run2").analysis.result("budget"), Result)
+
+
+def test_a_figure_that_fails_leaves_the_numbers_of_its_page(opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    import dataclasses
+
+    from dashboard.components import drawings
+
+    def fails(*_: Any) -> None:
+        raise KeyError("column")
+
+    broken = dataclasses.replace(next(f for f in FIGURES if f.name == "step_budget"), draw=fails)
+    monkeypatch.setattr(drawings, "FIGURES", (broken,))
+    page = opened(overview.layout, run_id="run2")
+    assert "Step budget this figure could not be drawn" in words(page)
+    assert "A step takes" in words(page)
+    assert "KeyError" in caplog.text

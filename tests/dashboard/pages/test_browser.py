@@ -1,0 +1,184 @@
+"""Every page in a real browser: light and dark, narrow and wide; no error, no request to elsewhere, no blank screen."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboard.pages.conftest import Serving
+from tests.dashboard.pages.library import MemoryLibrary, row
+from tests.forged import analysis_of
+
+pytestmark = [pytest.mark.alone, pytest.mark.browser]
+RUN = ("overview", "collectives", "pipeline", "memory", "recompute")
+
+
+@pytest.fixture(scope="session")
+def serving(analyses: dict[str, Any]) -> Iterator[Serving]:
+    library = MemoryLibrary()
+    for number, (name, analysis) in enumerate(analyses.items()):
+        library.add(row(f"run{number}", name, tags=("sample",)), analysis)
+    made = Serving(library)
+    yield made
+    made.close()
+
+
+class Tab:
+    """A page of the browser that notes what went wrong and refuses what is not ours."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.context = browser.new_context(**context)
+        self.address, self.page = address, self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
+        self.context.route(re.compile(r"^https?://(?!127\.0\.0\.1)"), self._refuse)
+
+    def _refuse(self, route: Any) -> None:
+        self.complaints.append(f"asked for {route.request.url}")
+        route.abort()
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.address + path)
+        self.drawn()
+
+    def drawn(self) -> None:
+        """Wait until the page and all its figures are there."""
+        self.page.wait_for_selector("#_pages_content h1", timeout=30_000)
+        self.until("[...document.querySelectorAll('.plot')].every(p => !p.classList.contains('loading') && p.querySelector('.main-svg'))")
+
+    def until(self, condition: str) -> None:
+        """Wait until an expression holds. The policy of the page forbids ``eval``, by which playwright itself would wait."""
+        end = time.monotonic() + 30
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < end, f"never: {condition}"
+            self.page.wait_for_timeout(50)
+
+    def close(self) -> None:
+        self.context.close()
+
+
+@pytest.fixture
+def tab(browser: Any, serving: Serving) -> Iterator[Tab]:
+    made = Tab(browser, serving.address, viewport={"width": 1280, "height": 900})
+    yield made
+    made.close()
+
+
+def walk(tab: Tab, run: str) -> None:
+    for path in RUN:
+        tab.open(f"/runs/{run}/{path}")
+        said = tab.page.inner_text("#content")
+        assert len(said) > 60
+        assert "could not be drawn" not in said
+        figures = tab.page.locator(".plot")
+        for i in range(figures.count()):
+            assert figures.nth(i).locator(".main-svg").count() > 0
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (2560, "dark")])
+def test_every_page_of_a_run_is_drawn_without_a_complaint(browser: Any, serving: Serving, width: int, scheme: str) -> None:
+    tab = Tab(browser, serving.address, viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    walk(tab, "run0")
+    for path in ("/", "/compare?a=run0&b=run2", "/definitions", "/nothing/here", "/runs/nobody/overview"):
+        tab.open(path)
+        assert len(tab.page.inner_text("#content")) > 40
+    dark = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (dark == "rgb(18, 22, 28)") is (scheme == "dark")
+    assert tab.complaints == []
+    tab.close()
+
+
+def test_a_forged_job_of_16_ranks_is_walked(browser: Any, serving: Serving, shared: Path) -> None:
+    job = analysis_of(shared / "forged" / "tp2pp4dp2_1f1b")
+    serving.app.server.extensions["tracekit"].library.add(row("forged", "16 ranks"), job)
+    tab = Tab(browser, serving.address, viewport={"width": 1280, "height": 1000}, color_scheme="dark")
+    walk(tab, "forged")
+    tab.open("/runs/forged/collectives")
+    tab.page.wait_for_selector("#table-collectives-instances .ag-row", timeout=20_000)
+    assert tab.complaints == []
+    tab.close()
+
+
+def test_a_choice_goes_to_the_address_and_an_address_makes_the_choice(tab: Tab) -> None:
+    tab.open("/runs/run2/collectives")
+    tab.page.get_by_role("textbox", name="Direction").click()
+    tab.page.get_by_role("option", name="backward").click()
+    tab.page.wait_for_url(re.compile(r"direction=backward"))
+    tab.until("/ of [0-9]+ rows/.test(document.querySelector('#table-collectives-instances').innerText)")
+    tab.open("/runs/run2/collectives?direction=forward")
+    assert tab.page.get_by_role("textbox", name="Direction").input_value() == "forward"
+    tab.page.go_back()
+    tab.until("document.querySelector('input[value=backward]') !== null")
+    assert tab.complaints == []
+
+
+def test_light_and_dark_are_switched_remembered_and_followed_by_figures(tab: Tab) -> None:
+    tab.open("/runs/run2/overview")
+    paper = "document.querySelector('.plot .main-svg').style.background"
+    assert tab.page.evaluate(paper) in ("white", "rgb(255, 255, 255)")
+    tab.page.click("#scheme-toggle")
+    tab.until(f"{paper} === 'rgb(28, 34, 43)'")
+    tab.page.reload()
+    tab.drawn()
+    tab.until(f"{paper} === 'rgb(28, 34, 43)'")
+    assert tab.complaints == []
+
+
+def test_two_runs_are_ticked_and_compared_and_a_link_leads_without_a_reload(tab: Tab) -> None:
+    tab.open("/")
+    tab.page.evaluate("window.stays = true")
+    for name in ("pp-1f1b", "tp"):
+        tab.page.get_by_role("checkbox", name=f"Compare {name}").check()
+    tab.page.wait_for_url(re.compile("pick="))
+    tab.page.click("#compare-picked:not(.off)")
+    tab.page.wait_for_selector("#figure-budgets")
+    assert "not comparable" in tab.page.inner_text("#content")
+    assert tab.page.evaluate("window.stays") is True
+    assert tab.complaints == []
+
+
+def test_the_keyboard_reaches_content_navigation_and_actions(tab: Tab) -> None:
+    tab.open("/runs/run2/overview")
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("document.activeElement.className") == "skip"
+    seen = set()
+    for _ in range(40):
+        tab.page.keyboard.press("Tab")
+        seen.add(tab.page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.innerText"))
+    assert {"Collectives", "Definitions", "Switch between light and dark"} <= seen
+    assert any(str(s).startswith("Save ") and str(s).endswith(" as PNG") for s in seen)
+    tab.page.focus(".skip")
+    tab.page.keyboard.press("Enter")
+    assert tab.page.evaluate("document.activeElement.id") == "content"
+
+
+def test_a_figure_is_saved_as_an_image_and_as_numbers(tab: Tab) -> None:
+    tab.open("/runs/run2/memory")
+    with tab.page.expect_download() as image:
+        tab.page.click("#figure-memory_peak [data-png]")
+    assert image.value.suggested_filename == "tracekit-memory_peak.png"
+    with tab.page.expect_download() as numbers:
+        tab.page.click("#figure-memory_peak a[download]")
+    assert numbers.value.suggested_filename == "run2-memory_peak.csv"
+
+
+def test_a_server_that_is_gone_is_said_and_the_page_stays(browser: Any, analyses: dict[str, Any]) -> None:
+    library = MemoryLibrary()
+    library.add(row("one", "one"), analyses["tp"])
+    serving = Serving(library)
+    tab = Tab(browser, serving.address, viewport={"width": 1280, "height": 900})
+    tab.open("/runs/one/overview")
+    serving.close()
+    tab.page.click("text=Definitions >> nth=0")
+    tab.page.wait_for_selector("#offline:not([hidden])")
+    assert "does not answer" in tab.page.inner_text("#offline")
+    assert len(tab.page.inner_text("#content")) > 60
+    tab.close()
