@@ -11,7 +11,7 @@ from dash import ALL, MATCH, ClientsideFunction, Input, Output, State
 from flask import Flask
 
 from dashboard.components.cache import ByteCache
-from dashboard.components.table import block, narrow
+from dashboard.components.table import block, shown
 from dashboard.pages import collectives, compare, definitions, job, memory, not_found_404, overview, pipeline, recompute, run, runs, timeline, upload
 from dashboard.reading import EXTENSION, NotReady, Shared, UnknownRun, open_run
 from dashboard.routes import blueprint
@@ -147,7 +147,7 @@ def rows_of(asked: dict[str, Any] | None, of: dict[str, Any] | None) -> Any:
     frame = view.table(str(of.get("metric")), str(of.get("table")))
     if frame is None:
         return {"rowData": [], "rowCount": 0}
-    chosen = narrow(frame, {str(k): str(v) for k, v in (of.get("only") or {}).items()})
+    chosen = shown(frame, {str(k): str(v) for k, v in (of.get("only") or {}).items()})
     start, end = int(asked.get("startRow") or 0), int(asked.get("endRow") or 0)
     columns = [c for c in of.get("columns") or () if c in frame]
-    return {"rowData": block(chosen, columns, start, end, asked.get("sortModel") or ()), "rowCount": len(chosen)}
+    return {"rowData": block(chosen, columns, start, end, asked.get("sortModel") or (), of.get("heads")), "rowCount": len(chosen)}

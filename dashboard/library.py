@@ -75,7 +75,7 @@ class Library:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.settings = settings
         self.clock = clock
-        for folder in (settings.root, settings.runs, settings.uploads):
+        for folder in (settings.root, settings.runs, settings.uploads, settings.temporary):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.db = Database(settings.url)
         self.db.upgrade()
@@ -313,7 +313,7 @@ class Library:
             del self._opened[id]
         if total > self.settings.analysis_cache_bytes and self._opened:
             id, (generation, opened) = self._opened.popitem()
-            self._opened[id] = (generation, replace(opened, _results={}))
+            self._opened[id] = (generation, replace(opened, _results={}, _sizes={}))
 
 
 def fingerprint_of(files: Sequence[tuple[PurePosixPath, str]]) -> str:

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import pandas as pd
 from flask import current_app
 
+from dashboard import tables
 from dashboard.components.cache import ByteCache
-from tracekit.analysis import plain, records
+from tracekit.analysis import plain
 from tracekit.metrics import METRICS, Result
-from tracekit.report.rows import steady_steps
 
 T = TypeVar("T")
 
 #: Key under which an app keeps what its pages share.
 EXTENSION = "tracekit"
-#: Rows past which a table does not go into a report document of a page: such tables are read in parts, by their own route.
-MOST_ROWS = 20_000
 #: Seconds after which a run whose pages are all held is opened again, so that the library knows that it is still read.
 _AGAIN = 1800.0
-#: Large tables of which a section needs a little: (metric, table) -> that little.
-_BRIEF: Mapping[tuple[str, str], Callable[[pd.DataFrame], pd.DataFrame]] = {
-    ("collectives", "instances"): lambda t: t[["layer_source"]].drop_duplicates() if "layer_source" in t else t.iloc[:0],
-    ("straggler", "instances"): lambda t: t.nlargest(64, "caused_wait_ns"),
-}
-#: Tables that no section reads row by row; figures and the table of their own do.
-_LEFT_OUT = frozenset({("collectives", "by_rank"), ("collectives", "p2p"), ("memory", "curve"), ("pipeline", "actions"), ("pipeline", "ideal_actions")})
 
 
 class Readable(Protocol):
     """What pages need of an analysis: the reading surface that a live and a stored one share."""
+
+    @property
+    def steady_steps(self) -> frozenset[int]:
+        """The steps over which means are taken."""
 
     def result(self, name: str) -> Result:
         """A metric's answer."""
@@ -114,7 +109,7 @@ class View:
         return self.shared.cache.get((self.id, self.generation, *key), make, size)
 
     def metric(self, name: str) -> dict[str, Any]:
-        """One metric as the report document has it; tables that are too large for a page are cut to what its section reads."""
+        """One metric as the report document has it; of its large tables what its section reads (``dashboard.tables``)."""
         return self.cached(("metric", name), lambda: _metric(self.analysis, name), _weight)
 
     def document(self, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -125,7 +120,7 @@ class View:
 
     def steady(self) -> frozenset[int]:
         """The steps over which means are taken."""
-        return steady_steps(self.document(()))
+        return self.cached(("steady",), lambda: frozenset(self.analysis.steady_steps), lambda s: 32 * len(s))
 
     def steps(self) -> list[int]:
         """Every recorded step."""
@@ -163,25 +158,8 @@ def open_run(run_id: str) -> View:
 def _metric(analysis: Readable, name: str) -> dict[str, Any]:
     about = next(m for m in METRICS if m.name == name)
     result = analysis.result(name)
-    return {
-        "title": about.title,
-        "question": about.question,
-        "definition": about.definition,
-        "available": result.available,
-        "reason": result.reason,
-        "notes": list(result.notes),
-        "summary": plain(dict(result.summary)),
-        "tables": {t: records(_brief(name, t, frame)) for t, frame in result.tables.items()},
-    }
-
-
-def _brief(metric: str, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    if (metric, name) in _LEFT_OUT:
-        return frame.iloc[:0]
-    brief = _BRIEF.get((metric, name))
-    if brief is not None and len(frame):
-        return brief(frame)
-    return frame if len(frame) <= MOST_ROWS else frame.iloc[:0]
+    shown = tables.entry(result, {t: tables.on_page(name, t, frame) for t, frame in result.tables.items()})
+    return {"title": about.title, "question": about.question, "definition": about.definition, **shown, "notes": [*result.notes, *tables.cut(name, result)]}
 
 
 def _weight(value: Any) -> int:

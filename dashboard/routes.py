@@ -11,7 +11,7 @@ from flask import Blueprint, Response, abort, request
 
 from dashboard.components import csv
 from dashboard.components.drawings import SCHEMES, coloured, drawing, house, themed
-from dashboard.components.query import ONLY, chosen_steps
+from dashboard.components.query import ONLY, chosen_steps, matching
 from dashboard.extras import EXTRAS
 from dashboard.reading import NotReady, UnknownRun, View, open_run
 
@@ -65,10 +65,7 @@ def table_csv(view: View, metric: str, table: str) -> Response:
     frame = view.table(metric, table)
     if frame is None:
         abort(404, "there is no such table")
-    for column, value in _filters():
-        if column in frame:
-            frame = frame[frame[column].astype(object).astype(str) == value]
-    return attachment(csv.frame(frame), f"{view.id}-{metric}-{table}.csv")
+    return attachment(csv.frame(matching(frame, _filters())), f"{view.id}-{metric}-{table}.csv")
 
 
 def attachment(body: Iterator[str], name: str) -> Response:

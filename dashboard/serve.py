@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,8 +28,8 @@ from tracekit.errors import UsageError
 
 #: Requests that are answered at a time; drawing a page takes some 100 ms of one core, so more would only wait for each other.
 THREADS = 12
-#: Connections that are open at a time: a browser holds six.
-CONNECTIONS = 1000
+#: Connections that are open at a time: a browser holds six. What each brings is put aside before it is checked, so they bound the disk it takes.
+CONNECTIONS = 128
 _SPARE = 1 << 20
 
 
@@ -52,6 +54,8 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # requests that wait a moment are no news
     library = Library(settings)
+    tempfile.tempdir = str(settings.temporary)
+    _allow_files()
     try:
         app = dashboard(settings, library)
         try:
@@ -80,6 +84,12 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 listening.close()
     finally:
         library.close()
+
+
+def _allow_files() -> None:
+    """As many open files as the system lets this process have: a timeline maps one for each rank."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def address(settings: Settings, port: int) -> str:

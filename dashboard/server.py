@@ -15,6 +15,7 @@ from dashboard.timeline.routes import blueprint as timeline
 from dashboard.uploads import runs, tus
 from dashboard.uploads.room import Limits
 from dashboard.uploads.spool import Spool
+from tracekit.wording import size
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def _refused(error: HTTPException) -> Response | HTTPException:
     """The reason as JSON for programs; for a person what Flask says."""
     if not request.path.startswith("/api/"):
         return error
-    reason = "a request may bring 64 MiB at most; send smaller pieces" if error.code == 413 else error.description or error.name
+    reason = f"a request may bring {size(tus.MOST_PER_REQUEST)} at most; send smaller pieces" if error.code == 413 else error.description or error.name
     return make_response(jsonify({"error": reason}), error.code or 500)
 
 

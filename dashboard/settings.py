@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit.errors import UsageError
+from tracekit.reading import Reading
 
 GIB = 1 << 30
+_READING = Reading(salvage=True, keep_going=True)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Settings:
         readers: processes that read one run.
         job_memory_bytes: memory (address space) that each process may take for what it reads; None: no limit.
         job_seconds: longest time that a run may take from its first byte to its analysis; None: any.
-        salvage: recover the whole records around damage, and say so, instead of refusing the file.
+        reading: caps against hostile files; whole records around damage are recovered, and a file that is refused takes none along.
         perfetto_url: the Perfetto that windows are opened in; None: none is offered, only a download.
         cache_bytes: what drawings, documents and pages may take in memory.
         analysis_cache_bytes: what opened analyses may take in memory.
@@ -56,7 +58,7 @@ class Settings:
     readers: int = max(1, min(os.cpu_count() or 1, 8))
     job_memory_bytes: int | None = 16 * GIB
     job_seconds: float | None = 3600.0
-    salvage: bool = True
+    reading: Reading = _READING
     perfetto_url: str | None = "https://ui.perfetto.dev"
     cache_bytes: int = 64 << 20
     analysis_cache_bytes: int = 64 << 20
@@ -103,3 +105,8 @@ class Settings:
     def uploads(self) -> Path:
         """Folder of the uploads on their way."""
         return self.root / "uploads"
+
+    @property
+    def temporary(self) -> Path:
+        """Folder of what a request brings until it is checked: on the disk that is watched, not in the system's."""
+        return self.root / "tmp"

@@ -11,6 +11,7 @@ import msgspec
 
 from tracekit.errors import InputError
 from tracekit.group_ranks import MOST_RANKS
+from tracekit.model_sizes import MOST_FLOPS, MOST_RATIO, MOST_SIZE
 from tracekit.readers.bytes import read_bytes
 
 T = TypeVar("T")
@@ -18,36 +19,41 @@ T = TypeVar("T")
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _Ranks = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
+#: A size of a model or of its step; products of several are made of these.
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_SIZE)]
 
 
 class _Model(msgspec.Struct):
-    layers: _Natural | None = None
-    hidden: _Natural | None = None
-    heads: _Natural | None = None
-    sequence: _Natural | None = None
-    vocabulary: _Natural | None = None
+    layers: _Size | None = None
+    hidden: _Size | None = None
+    heads: _Size | None = None
+    sequence: _Size | None = None
+    vocabulary: _Size | None = None
     parameters: _Natural | None = None
-    dtype_bytes: _Natural | None = None
-    mlp_ratio: float | None = None
-    dropout: float | None = None
-    kv_heads: _Natural | None = None
-    head_size: _Natural | None = None
-    ffn_hidden: _Natural | None = None
+    dtype: str | None = None
+    dtype_bytes: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    attention: str | None = None
+    mlp_ratio: Annotated[float, msgspec.Meta(ge=0, le=MOST_RATIO)] | None = None
+    dropout: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    kv_heads: _Size | None = None
+    head_size: _Size | None = None
+    ffn_hidden: _Size | None = None
     gated_mlp: bool | None = None
-    experts: _Natural | None = None
+    experts: _Size | None = None
 
 
 class _Training(msgspec.Struct):
-    microbatch_size: _Natural | None = None
-    microbatches: _Natural | None = None
-    global_batch: _Natural | None = None
+    microbatch_size: _Size | None = None
+    microbatches: _Size | None = None
+    global_batch: _Size | None = None
     optimizer: str | None = None
+    sequence_parallel: bool | None = None
 
 
 class _Pipeline(msgspec.Struct):
     schedule: str | None = None
-    stages: _Natural | None = None
-    virtual: _Natural | None = None
+    stages: _Size | None = None
+    virtual: _Size | None = None
 
 
 class _Run(msgspec.Struct):
@@ -59,10 +65,12 @@ class _Run(msgspec.Struct):
     training: _Training | None = None
     pipeline: _Pipeline | None = None
     recompute: str | None = None
+    peak_flops: Annotated[float, msgspec.Meta(ge=0, le=MOST_FLOPS)] | None = None
     emulate_compute_ns: _Natural | None = None
     versions: dict[str, str | None] | None = None
     host: str | None = None
     device: str | None = None
+    given: list[str] | None = None
 
 
 class _Block(msgspec.Struct):

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
-from tracekit.blocks import pair
 from tracekit.owners import CATEGORIES, NO_RULE
 from tracekit.vocabulary import LAYER_INDEX, layer_index
 
@@ -179,7 +178,7 @@ def account(samples: pd.DataFrame, alive: pd.DataFrame, old: pd.DataFrame, level
 
     Args:
         samples: its memory events, in order of time.
-        alive: the blocks that they made.
+        alive: the blocks that they made, as ``blocks.pair`` pairs them: a free that ends none is of a block that stood before.
         old: the blocks of the recorder's baseline.
         level: bytes allocated after each event.
         source: what tells of the level before the recording (recorder, totals, snapshot, none).
@@ -192,7 +191,7 @@ def account(samples: pd.DataFrame, alive: pd.DataFrame, old: pd.DataFrame, level
     row |= {"allocated_before_bytes": int(level[0] - nbytes[0]) if told else None, "allocated_end_bytes": int(level[-1]) if told else None}
     if not whole:
         return row
-    _, _, before = pair(samples["addr"], nbytes)
+    before = np.setdiff1d(np.flatnonzero(nbytes < 0), alive["freed"])
     standing = alive["freed"].ge(len(samples))
     order = np.lexsort((np.arange(len(samples)), samples["addr"].to_numpy(np.uint64)))
     order = order[nbytes[order] != 0]

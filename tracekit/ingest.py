@@ -125,6 +125,8 @@ def boil(source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, n
             return error
         raise
     except MemoryError as error:
+        if reading.max_memory is not None:  # the process has a cap of its own, and who set it words what to do
+            raise
         refusal = InputError("needs more memory to read than there is for it; allow more, use fewer workers, or record shorter windows", source.trace.label)
         if reading.keep_going:
             return refusal

@@ -1,7 +1,8 @@
 """What would memory and the step take under another recomputation or microbatch size? From what a run measured.
 
-Peak = what stood beside activations at the measured peak + the larger of two moments: the end of forward (what layers keep, and the loss), and
-the backward of a checkpoint (what layers keep, and the whole activations of the layers it repeats).
+Peak = what stood beside activations at the measured peak (of it input and temporary memory in proportion to the microbatch size) + the larger of two
+moments: the end of forward (what layers keep, and the loss), and the backward of a checkpoint (what layers keep, and the whole activations of the
+layers it repeats).
 """
 
 from __future__ import annotations
@@ -9,60 +10,96 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
+from statistics import median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tracekit import theory
-from tracekit.analysis import Analysis, plain, records
+from tracekit.analysis import Analysis
 from tracekit.errors import UsageError
-from tracekit.job.closed_forms import per_layer
+from tracekit.job.base import Job
+from tracekit.job.closed_forms import CORE, TOO_LARGE, per_layer, recompute_mode, refusal
 from tracekit.metrics.base import Result, unavailable
-from tracekit.what_if import WHAT_IF_SCHEMA
+from tracekit.vocabulary import Axis
+from tracekit.what_if import what_if_document
 
-#: How far the basis may miss the run's own activation peak.
+#: How far what is foretold may miss what the run itself took.
 TRUSTED = 0.15
 MODES = ("none", "selective", "full", "every", "sqrt")
+#: Most samples per microbatch, and layers per repeated one, that can be asked for.
+MOST = 2**20
 _COLUMNS = ["label", "mode", "every", "microbatch_size", "basis", "time_basis", "activation_peak_bytes", "memory_peak_bytes", "step_ns", "recompute_ns"]
-_COLUMNS += ["fits", "largest_microbatch", "largest_microbatch_reason"]
+_COLUMNS += ["step_reason", "fits", "largest_microbatch", "largest_microbatch_reason"]
 
 
 @dataclass(frozen=True)
 class Recomputation:
-    """Something to try: ``every`` repeats one layer in ``every``; ``microbatch_size`` None is the run's."""
+    """Something to try: ``every`` repeats one layer in ``every``; ``microbatch_size`` None is the run's.
+
+    Raises:
+        UsageError: there is no such mode, or a number is not within 1 and ``MOST``.
+    """
 
     mode: str
     every: int | None = None
     microbatch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES or (self.mode == "every") != (self.every is not None) or (self.every is not None and self.every < 1):
-            raise UsageError(f"--recompute is none, selective, full, sqrt or every:K (K at least 1), not {self.mode!r}")
+        if self.mode not in MODES or (self.mode == "every") != (self.every is not None) or not 1 <= (self.every or 1) <= MOST or self.every == 0:
+            raise UsageError(f"--recompute is none, selective, full, sqrt or every:K (K from 1 to {MOST}), not {self.mode!r}")
+        if self.microbatch_size is not None and not 1 <= self.microbatch_size <= MOST:
+            raise UsageError(f"--microbatch-size is from 1 to {MOST}, not {self.microbatch_size}")
 
 
 @dataclass(frozen=True)
 class _Basis:
-    """Of the fullest rank, bytes and ns; ``whole`` per layer in order, ``forward`` the same layers' forward in a step."""
+    """What the fullest rank of the run took, in bytes and ns, at its own microbatch size.
 
+    Attributes:
+        mode: what ran: none, selective or full.
+        whole: activations of each layer that repeats nothing, in order.
+        kept: what a repeated layer keeps.
+        core: what of a layer is core attention's.
+        standing: activations of no layer, at the measured peak.
+        loss: what the end of forward adds to them.
+        grows: input and temporary bytes at the measured peak.
+        fixed: all else at the measured peak.
+        forward: forward in a step of the layers of ``whole``.
+        step_ns, recompute_ns: the step as measured, and what of it was repeated compute.
+        compute_ns: forward and backward in it, nothing repeated.
+        microbatch_size: samples per microbatch.
+        why_no_time: why only the step that ran is known, or None.
+        activation_peak, memory_peak: as measured.
+        layer_error_ratio: measured bytes of a layer / its closed form - 1; None where layers are closed forms.
+    """
+
+    mode: str
     whole: tuple[float, ...]
     kept: float
     core: float
     standing: float
     loss: float
-    beside: float
+    grows: float
+    fixed: float
     forward: tuple[float, ...]
     step_ns: float
+    recompute_ns: float
     compute_ns: float
     microbatch_size: int
-    basis: str
-    error_ratio: float
+    why_no_time: str | None
+    activation_peak: float
+    memory_peak: float
+    layer_error_ratio: float | None
 
 
 def memory_what_if(analysis: Analysis, alternatives: Sequence[Recomputation] | None = None, memory_limit_bytes: int | None = None) -> Result:
     """Peak of the fullest rank and step time of each alternative; unavailable, with the reason, where the run does not tell.
 
     Returns:
-        Table ``alternatives`` and the summary: ``trusted``, ``activation_error_ratio`` (the run's own peak from the basis), what ran.
+        Table ``alternatives`` and the summary: ``trusted``, what it follows from (``activation_error_ratio`` and ``memory_error_ratio``: what is
+        foretold of the run itself / what was measured - 1; ``layer_error_ratio``: a measured layer / its closed form - 1), what ran.
     """
     found = _basis(analysis)
     if isinstance(found, str):
@@ -70,23 +107,28 @@ def memory_what_if(analysis: Analysis, alternatives: Sequence[Recomputation] | N
     asked = alternatives if alternatives is not None else [Recomputation(m, 2 if m == "every" else None) for m in MODES]
     table = pd.DataFrame([_row(found, one, memory_limit_bytes) for one in asked], columns=_COLUMNS)
     table = table.astype({"every": "Int64", "largest_microbatch": "Int64", "fits": "boolean", "step_ns": "Int64", "recompute_ns": "Int64"})
-    trusted = abs(found.error_ratio) <= TRUSTED
-    summary: dict[str, Any] = {
-        "trusted": trusted,
-        "activation_error_ratio": found.error_ratio,
-        "microbatch_size": found.microbatch_size,
-        "layers": len(found.whole),
-    }
-    summary |= {"step_without_recompute_ns": round(found.step_ns), "memory_limit_bytes": memory_limit_bytes}
-    notes = ["Assumed: activations and compute grow in proportion to the microbatch size; everything beside activations stays as at the measured peak."]
+    errors = _errors(found)
+    trusted = all(abs(e) <= TRUSTED for e in errors.values() if e is not None)
+    summary: dict[str, Any] = {"trusted": trusted, **errors, "microbatch_size": found.microbatch_size, "layers": len(found.whole), "mode": found.mode}
+    summary |= {"step_without_recompute_ns": round(found.step_ns - found.recompute_ns), "memory_limit_bytes": memory_limit_bytes}
+    notes = ["Assumed: activations, input, temporary memory and compute grow in proportion to the microbatch size; all other memory, unknown bytes too, stays."]
     notes.append("Peaks add the most activations to what stood beside them at the measured peak, which may be another moment: they tend to be high.")
-    if table["mode"].eq("selective").any():
-        notes.append("What repeating core attention takes is not measured by this run, so the step time of selective is unknown.")
-    if found.basis == "closed_form":
-        notes.append("The run repeats layers: their whole activations are closed forms, and what the loss holds at the end of forward is not counted.")
+    notes += [f"Step times are unknown: {why}." for why in table["step_reason"].dropna().unique()]
+    if found.mode == "full":
+        notes.append("The run repeats layers: their whole activations, and what the loss holds at the end of forward, are closed forms.")
     if not trusted:
-        notes.append("These numbers cannot be trusted: the run's own activation peak is not met within 15 %.")
+        notes.append("These numbers cannot be trusted: the run's own peaks, or its measured layers by the closed form, are not met within 15 %.")
     return Result(summary, {"alternatives": table}, notes=tuple(notes))
+
+
+def _errors(b: _Basis) -> dict[str, float | None]:
+    """How far what the account says of the run itself is from what was measured, and measured layers from the closed form that other rows rest on."""
+    own = _activations(b, Recomputation(b.mode))
+    return {
+        "activation_error_ratio": own / b.activation_peak - 1,
+        "memory_error_ratio": (b.fixed + own + b.grows) / b.memory_peak - 1,
+        "layer_error_ratio": b.layer_error_ratio,
+    }
 
 
 def _basis(analysis: Analysis) -> _Basis | str:
@@ -96,107 +138,143 @@ def _basis(analysis: Analysis) -> _Basis | str:
             return str(result.reason)
     if job.emulated or job.run.get("emulate_compute_ns"):
         return "compute was emulated: no activations of a model are there"
-    if any(int(job.mesh.get(a, 1)) > 1 for a in ("pp",)):
+    if int(job.mesh.get(Axis.PP, 1)) > 1:
         return "the run has a pipeline: a stage holds several microbatches, which this account does not cover"
     mode = again.summary["mode"]
     if mode not in ("none", "full", "selective"):
         return f"recomputation of kind {mode} ran: what its layers keep cannot be told apart"
-    forms = memory.tables["modes"].set_index("mode")
-    run_form = "tp_sp" if (job.run.get("training") or {}).get("sequence_parallel") else "tp" if job.mesh.get("tp", 1) > 1 else "none"
-    names = (run_form, "tp_selective" if run_form == "none" else f"{run_form}_selective", "full")
-    known = forms["activation_per_layer_theory_bytes"].dropna().astype("int64").to_dict()
-    missing = [n for n in names if n not in known]
-    if missing:
-        return str(forms["reason"].to_dict()[missing[0]])
-    whole_form, kept = float(known[run_form]), float(known["full"])
-    size = int(job.run["training"]["microbatch_size"])
-    core = _core(analysis, whole_form)
-    if core is None:
-        return "what core attention keeps is not known"
-    rank = memory.summary["rank"]
-    peaks, layers = memory.tables["peaks"], memory.tables["by_layer"]
-    own_peaks = peaks[peaks["step"].isna() & peaks["rank"].eq(rank) & peaks["device_type"].eq(memory.summary["device_type"])]
-    top = own_peaks.sort_values("allocated_peak_bytes").iloc[-1]
-    mine = layers[layers["step"].isna() & layers["rank"].eq(rank) & layers["device_type"].eq(top["device_type"]) & layers["device"].eq(top["device"])]
-    held = mine[mine["layer_index"].notna()].sort_values("layer_index")["activation_bytes"].astype(float).tolist()
-    if not held or pd.isna(top["activation_peak_bytes"]) or pd.isna(top["activation_bytes"]):
+    if mode == "selective" and recompute_mode(job) != CORE:
+        return f"some operators of each layer were repeated, and run.json does not state that they are core attention's (recompute: {CORE})"
+    forms = _forms(job)
+    if isinstance(forms, str):
+        return forms
+    peaks = memory.tables["peaks"]
+    at = {c: memory.summary[c] for c in ("rank", "device_type", "device")}
+    own_peaks = _where(peaks[peaks["step"].isna()], at)
+    top = own_peaks.sort_values("allocated_peak_bytes", ascending=False, kind="stable").iloc[0]
+    layers = memory.tables["by_layer"]
+    mine = _where(layers[layers["step"].isna() & layers["layer_index"].notna()], {**at, "capture": top["capture"]})
+    held = mine.sort_values("layer_index")["activation_bytes"].astype(float).tolist()
+    if sum(held) <= 0 or top[["activation_peak_bytes", "activation_bytes", "input_bytes", "temporary_bytes"]].isna().any():
         return "no activations of numbered layers are known at the peak"
-    steps = job.table("steps")
-    steps = steps[steps["rank"].eq(rank) & steps["step"].isin(job.steady_steps)]
-    cost = again.tables["ranks"]
-    cost = cost[cost["rank"].eq(rank) & cost["step"].isin(job.steady_steps)]
-    facts = again.tables["layers"]
-    facts = facts[facts["rank"].eq(rank) & facts["step"].isin(job.steady_steps) & facts["layer_index"].notna()]
-    forward = facts.groupby("layer_index")["forward_ns"].mean().sort_index().astype(float).tolist()
-    if not len(steps) or not len(cost) or cost["recompute_ns"].isna().any() or len(forward) != len(held):
+    times = _times(job, again, {"rank": top["rank"], "capture": top["capture"]})
+    if times is None or len(times["forward"]) != len(held):
         return "step times or the forward of each layer are not known for the fullest rank"
-    standing = float(top["activation_bytes"]) - sum(held)
-    peak = float(top["activation_peak_bytes"])
-    whole = [n + (core if mode == "selective" else 0) for n in held] if mode != "full" else [whole_form] * len(held)
-    own = standing + (sum(held) if mode != "full" else (len(held) - 1) * kept + whole_form)
+    at_peak, activation_peak, memory_peak = (float(top[c]) for c in ("activation_bytes", "activation_peak_bytes", "allocated_peak_bytes"))
+    grows = float(top["input_bytes"]) + float(top["temporary_bytes"])
+    layer = forms["whole"] - (forms["core"] if mode == "selective" else 0.0)
     return _Basis(
-        whole=tuple(whole),
-        kept=kept,
-        core=core,
-        standing=standing,
-        loss=0.0 if mode == "full" else max(0.0, peak - float(top["activation_bytes"])),
-        beside=float(top["allocated_peak_bytes"]) - float(top["activation_bytes"]),
-        forward=tuple(forward),
-        step_ns=float((steps["window_end_ns"] - steps["window_start_ns"]).mean() - cost["recompute_ns"].mean()),
-        compute_ns=float((cost["forward_ns"] + cost["backward_ns"]).mean()),
-        microbatch_size=size,
-        basis={"none": "measured"}.get(mode, "closed_form"),
-        error_ratio=own / peak - 1,
+        mode=mode,
+        whole=tuple([forms["whole"]] * len(held) if mode == "full" else [n - layer + forms["whole"] for n in held]),
+        kept=forms["kept"],
+        core=forms["core"],
+        standing=at_peak - sum(held),
+        loss=forms["loss"] if mode == "full" else max(0.0, activation_peak - at_peak),
+        grows=grows,
+        fixed=memory_peak - at_peak - grows,
+        microbatch_size=int(job.run["training"]["microbatch_size"]),
+        why_no_time=_why_no_time(job, again),
+        activation_peak=activation_peak,
+        memory_peak=memory_peak,
+        layer_error_ratio=None if mode == "full" else median(held) / layer - 1,
+        **times,
     )
 
 
-def _core(analysis: Analysis, whole: float) -> float | None:
-    """Bytes per layer that recomputing core attention saves on a rank of the run."""
-    selective = per_layer(analysis.job, "selective:core_attention")
-    return None if selective is None else whole - selective
+def _where(table: pd.DataFrame, values: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows with these values in these columns."""
+    return table[np.logical_and.reduce([table[c].eq(v).fillna(False).to_numpy(bool) for c, v in values.items()])]
+
+
+def _forms(job: Job) -> dict[str, float] | str:
+    """Closed forms of a layer of the run (whole, kept, core) and of what the loss holds; or why there are none."""
+    found = {mode: per_layer(job, mode) for mode in ("none", "full", CORE)}
+    for mode, nbytes in found.items():
+        if nbytes is None:
+            return refusal(job, mode) or TOO_LARGE
+    whole, kept, selective = (float(n or 0) for n in found.values())
+    model, training = job.run["model"], job.run["training"]
+    s, h, vocabulary, width = (int(model.get(n) or 0) for n in ("sequence", "hidden", "vocabulary", "dtype_bytes"))
+    t = int(job.mesh.get(Axis.TP, 1)) if training.get("sequence_parallel") else 1
+    loss = theory.output_activation_bytes(s, int(training["microbatch_size"]), h, vocabulary, t, width)
+    return {"whole": whole, "kept": kept, "core": whole - selective, "loss": float(loss or 0)}
+
+
+def _times(job: Job, again: Result, at: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Fields of ``_Basis`` in ns: means of a rank's steady steps; None where one is not known."""
+    steps, cost, facts = (_where(t, at) for t in (job.table("steps"), again.tables["ranks"], again.tables["layers"]))
+    steps, cost, facts = (t[t["step"].isin(job.steady_steps)] for t in (steps, cost, facts))
+    forward = facts[facts["layer_index"].notna()].groupby("layer_index")["forward_ns"].mean().sort_index()
+    if not len(steps) or not len(cost) or cost["recompute_ns"].isna().any():
+        return None
+    return {
+        "forward": tuple(forward.astype(float).tolist()),
+        "step_ns": float((steps["window_end_ns"] - steps["window_start_ns"]).mean()),
+        "recompute_ns": float(cost["recompute_ns"].mean()),
+        "compute_ns": float((cost["forward_ns"] + cost["backward_ns"]).mean()),
+    }
+
+
+def _why_no_time(job: Job, again: Result) -> str | None:
+    if again.summary["reissued_collectives"]:
+        return "the run issued collectives again while it recomputed, and what they added to the step is not known"
+    if int(job.mesh.get(Axis.TP, 1)) > 1:
+        return "under tensor parallelism layers have collectives, and what these take under another microbatch size or issued again is not measured"
+    return None
+
+
+def _repeats(b: _Basis, one: Recomputation) -> list[bool]:
+    """Whether each layer is repeated whole."""
+    return [one.mode in ("full", "sqrt") or (one.mode == "every" and i % int(one.every or 1) == 0) for i in range(len(b.whole))]
+
+
+def _activations(b: _Basis, one: Recomputation) -> float:
+    """The most activations that are alive, at the run's microbatch size."""
+    again = _repeats(b, one)
+    keeps = [b.kept if r else w - (b.core if one.mode == "selective" else 0) for w, r in zip(b.whole, again, strict=True)]
+    cut = theory.sqrt_checkpoints(len(b.whole)) if one.mode == "sqrt" else None
+    segment = cut[1] if cut else 1
+    inputs = cut[0] * b.kept if cut else sum(keeps)
+    repeated = max((sum(b.whole[i : i + segment]) for i, r in enumerate(again) if r), default=0.0)
+    return b.standing + max(inputs + b.loss, inputs + repeated - (b.kept if repeated else 0))
 
 
 def _row(b: _Basis, one: Recomputation, limit: int | None) -> dict[str, Any]:
     size = one.microbatch_size or b.microbatch_size
-    scale, n = size / b.microbatch_size, len(b.whole)
-    again = [one.mode in ("full", "sqrt") or (one.mode == "every" and i % int(one.every or 1) == 0) for i in range(n)]
-    keeps = [b.kept if r else w - (b.core if one.mode == "selective" else 0) for w, r in zip(b.whole, again, strict=True)]
-    cut = theory.sqrt_checkpoints(n) if one.mode == "sqrt" else None
-    segment = cut[1] if cut else 1
-    inputs = cut[0] * b.kept if cut else sum(keeps)
-    repeated = max((sum(b.whole[i : i + segment]) for i, r in enumerate(again) if r), default=0.0)
-    activations = b.standing + max(inputs + b.loss, inputs + repeated - (b.kept if repeated else 0))
-    extra = None if one.mode == "selective" else sum(f for f, r in zip(b.forward, again, strict=True) if r)
-    peak = round(b.beside + activations * scale)
-    largest = None if limit is None else floor((limit - b.beside) / (activations / b.microbatch_size))
-    why = "no memory limit was given" if limit is None else "not even one sample fits" if largest is not None and largest < 1 else None
-    name = f"every:{one.every}" if one.mode == "every" else one.mode
-    closed = b.basis == "closed_form" or one.mode != "none"
+    ran = one.mode == b.mode and size == b.microbatch_size
+    scale, activations = size / b.microbatch_size, _activations(b, one)
+    grown = activations + b.grows
+    peak = round(b.memory_peak if ran else b.fixed + grown * scale)
+    fits = None if limit is None else peak <= limit
+    largest = 0 if limit is None else max(floor((limit - b.fixed) * b.microbatch_size / grown), size if fits else 0)
+    why = "no memory limit was given" if limit is None else "not even one sample fits" if largest < 1 else None
     return {
-        "label": f"{name}, b={size}",
+        "label": f"{f'every:{one.every}' if one.mode == 'every' else one.mode}, b={size}",
         "mode": one.mode,
         "every": one.every,
         "microbatch_size": size,
-        "basis": "closed_form" if closed else "measured",
-        "time_basis": None if extra is None else "measured",
-        "activation_peak_bytes": round(activations * scale),
+        "basis": "measured" if ran else "scaled" if one.mode == b.mode != "full" else "closed_form",
+        "activation_peak_bytes": round(b.activation_peak if ran else activations * scale),
         "memory_peak_bytes": peak,
-        "step_ns": None if extra is None else round(b.step_ns + (scale - 1) * b.compute_ns + scale * extra),
-        "recompute_ns": None if extra is None else round(scale * extra),
-        "fits": None if limit is None else peak <= limit,
+        **_time(b, one, size),
+        "fits": fits,
         "largest_microbatch": None if why else largest,
         "largest_microbatch_reason": why,
     }
 
 
+def _time(b: _Basis, one: Recomputation, size: int) -> dict[str, Any]:
+    """The step of an alternative: as it was measured where that is what ran, else compute in proportion and each repeated forward once more."""
+    if one.mode == b.mode and size == b.microbatch_size:
+        return {"time_basis": "measured", "step_ns": round(b.step_ns), "recompute_ns": round(b.recompute_ns), "step_reason": None}
+    why = "what repeating core attention takes was not measured" if one.mode == "selective" else None
+    if why or b.why_no_time:
+        return {"time_basis": None, "step_ns": None, "recompute_ns": None, "step_reason": b.why_no_time or why}
+    scale, extra = size / b.microbatch_size, sum(f for f, r in zip(b.forward, _repeats(b, one), strict=True) if r)
+    step = b.step_ns - b.recompute_ns + (scale - 1) * b.compute_ns + scale * extra
+    return {"time_basis": "scaled", "step_ns": round(step), "recompute_ns": round(scale * extra), "step_reason": None}
+
+
 def to_dict(result: Result) -> Mapping[str, Any]:
     """The document (schema ``tracekit.what_if/1``, kind ``memory``)."""
-    return {
-        "schema": WHAT_IF_SCHEMA,
-        "kind": "memory",
-        "available": result.available,
-        "reason": result.reason,
-        "notes": list(result.notes),
-        "summary": plain(dict(result.summary)),
-        "alternatives": records(result.tables["alternatives"]) if result.available else [],
-    }
+    return what_if_document(result, "memory")

@@ -14,7 +14,12 @@ from typing import Any
 
 from tracekit.errors import UsageError
 from tracekit.vocabulary import Axis
+from tracekit.wording import clean
 
+#: Most of one size, of the MLP's width over hidden, and of FLOP/s of a device that are believed.
+MOST_SIZE = 2**40
+MOST_RATIO = 1e6
+MOST_FLOPS = 1e24
 #: Field -> the part of ``run.json`` that holds it under the same name.
 _PARTS = {"global_batch": "training", "microbatch_size": "training", "microbatches": "training"}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
@@ -82,8 +87,10 @@ class ModelSizes:
         for name, value in asdict(self).items():
             if value is not None and name not in ("gated_mlp", "dtype"):
                 _check(name, value)
-        if self.dtype is not None and self.dtype not in _WIDTHS:
-            raise UsageError(f"model sizes: there is no peak of type {self.dtype!r}; give one of {', '.join(_WIDTHS)}")
+        if self.gated_mlp is not None and not isinstance(self.gated_mlp, bool):
+            raise UsageError(f"model sizes: gated_mlp is {_shown(self.gated_mlp)}; give true or false")
+        if self.dtype is not None and not (isinstance(self.dtype, str) and self.dtype in _WIDTHS):
+            raise UsageError(f"model sizes: there is no peak of type {_shown(self.dtype)}; give one of {', '.join(_WIDTHS)}")
         if self.hidden and self.heads and self.head_size is None and self.hidden % self.heads:
             raise UsageError(f"model sizes: {self.heads} heads do not divide a hidden size of {self.hidden}; give head_size too")
         if self.heads and self.kv_heads and self.heads % self.kv_heads:
@@ -104,8 +111,10 @@ class ModelSizes:
                 out["peak_flops"] = value
                 continue
             part = _PARTS.get(name, "model")
-            more = {"dtype_bytes": _WIDTHS[value]} if name == "dtype" else {}
-            out[part] = {**_mapping(out, part), name: value, **more}
+            told = _mapping(out, part)
+            # what the parameters are stored in is the run's, whatever its products are computed in
+            more = {"dtype_bytes": _WIDTHS[value]} if name == "dtype" and told.get("dtype_bytes") is None else {}
+            out[part] = {**told, name: value, **more}
         return out
 
 
@@ -139,7 +148,7 @@ def sizes_of(run: Mapping[str, Any]) -> ModelSizes:
     found: dict[str, Any] = {}
     for name in (f.name for f in fields(ModelSizes)):
         value = run.get("peak_flops") if name == "peak_flops" else (training if _PARTS.get(name) else model).get(name)
-        found[name] = None if name == "dtype" and value not in _WIDTHS else value
+        found[name] = None if name == "dtype" and not (isinstance(value, str) and value in _WIDTHS) else value
     return ModelSizes(**found)
 
 
@@ -154,13 +163,14 @@ def parse_flops(given: object) -> float | None:
     """
     if given is None:
         return None
-    m = re.fullmatch(r"\s*([0-9.]+(?:e\+?\d+)?)\s*([kmgtp]?)(?:flops?(?:/s)?)?\s*", str(given), re.IGNORECASE)
+    text = given if isinstance(given, str) else _shown(given)
+    m = re.fullmatch(r"\s*([0-9.]+(?:e\+?\d+)?)\s*([kmgtp]?)(?:flops?(?:/s)?)?\s*", text, re.IGNORECASE)
     try:
         value = math.nan if m is None or isinstance(given, bool) else float(m[1]) * _PREFIXES[m[2].lower()]
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value <= 0:
-        raise UsageError(f"peak FLOP/s: {given!r} is no speed; give FLOP/s of one device, as in 312T or 989e12")
+    if not 0 < value <= MOST_FLOPS:
+        raise UsageError(f"peak FLOP/s: {_shown(given)} is no speed; give FLOP/s of one device, as in 312T or 989e12")
     return value
 
 
@@ -208,7 +218,13 @@ def _mapping(run: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _check(name: str, value: object) -> None:
-    whole = name not in ("mlp_ratio", "peak_flops")
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-    if not number or (whole and not isinstance(value, int)):
-        raise UsageError(f"model sizes: {name} is {value!r}; give a {'whole number' if whole else 'number'} above 0")
+    most = {"mlp_ratio": MOST_RATIO, "peak_flops": MOST_FLOPS}.get(name)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= (most or MOST_SIZE)
+    if not number or (most is None and not isinstance(value, int)):
+        kind = "whole number" if most is None else "number"
+        raise UsageError(f"model sizes: {name} is {_shown(value)}; give a {kind} above 0, at most {most or MOST_SIZE:.3g}")
+
+
+def _shown(value: object) -> str:
+    """A value in a message: short, and no number whose digits are too many to be written."""
+    return "a number of very many digits" if isinstance(value, int) and value.bit_length() > 128 else clean(repr(value), 60)

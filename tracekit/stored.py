@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from tracekit.analysed import Analysed
 from tracekit.analysis import document_of, plain
+from tracekit.durable import sync
 from tracekit.errors import InputError
 from tracekit.metrics import METRICS, Metric, Result
 
@@ -68,9 +69,9 @@ def save(analysis: Analysed, folder: str | Path, partial: bool = False, extras: 
         }
         _write(beside / DOCUMENT, json.dumps(document, allow_nan=False, ensure_ascii=False).encode("utf-8", "surrogatepass"), files)
         _write(beside / MANIFEST, json.dumps({"schema": SCHEMA, "files": files}).encode(), {})
-        _sync(beside)
+        sync(beside)
         beside.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -114,6 +115,7 @@ class StoredAnalysis:
     document: Mapping[str, Any] = field(repr=False)
     files: Mapping[str, tuple[int, int]] = field(repr=False)
     _results: dict[str, Result] = field(default_factory=dict, repr=False, compare=False)
+    _sizes: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def partial(self) -> bool:
@@ -133,9 +135,7 @@ class StoredAnalysis:
     @property
     def held_bytes(self) -> int:
         """About the memory that it takes: its document, and the tables that were read so far."""
-        # texts are shared between rows, so a column of them takes little more than its references
-        tables = sum(int(t.memory_usage().sum()) for r in list(self._results.values()) for t in r.tables.values())
-        return tables + 8 * self.files[DOCUMENT][0]
+        return sum(list(self._sizes.values())) + 8 * self.files[DOCUMENT][0]
 
     def result(self, name: str) -> Result:
         """A metric's answer; one that tracekit gained after the analysis was stored is unavailable and says so.
@@ -185,6 +185,8 @@ class StoredAnalysis:
                 raise _damaged(self.folder, error) from error
             known = Result(stated["summary"], tables, stated["available"], stated["reason"], tuple(stated["notes"]))
             self._results[key] = known
+            # texts are shared between rows, so a column of them takes little more than its references
+            self._sizes[key] = sum(int(t.memory_usage().sum()) for t in tables.values())
         return known
 
 
@@ -269,15 +271,6 @@ def _read(folder: Path, name: str, files: Mapping[str, tuple[int, int]]) -> byte
     if (len(data), zlib.crc32(data)) != files[name]:
         raise ValueError(f"the checksum of {name} differs")
     return data
-
-
-def _sync(folder: Path) -> None:
-    """Make sure that the names in a folder outlive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _known(about: Mapping[str, Any], folder: Path) -> None:

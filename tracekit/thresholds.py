@@ -5,7 +5,7 @@ A timed metric is judged when it is significant and material; a fact by being eq
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 
@@ -68,6 +68,84 @@ def fact(direction: Direction, base: float | str, head: float | str, tolerance: 
     if abs(head - base) <= tolerance * abs(base):
         return Verdict.UNCHANGED
     return changed(direction, head - base)
+
+
+def scattered(before: Sequence[float], after: Sequence[float], *, among_runs: bool) -> Verdict | None:
+    """What follows from a base that holds several values of one fact: nothing is wrong with a head within them.
+
+    Args:
+        before: the base's values.
+        after: the head's.
+        among_runs: whether the base's own runs differ, not only its steps: then it is no fact.
+
+    Returns:
+        None where the values have to be compared.
+
+    >>> scattered([1, 3], [2], among_runs=True).value, scattered([1, 3], [4], among_runs=True).value, scattered([1], [4], among_runs=False)
+    ('unchanged', 'inconclusive', None)
+    """
+    if len(before) < 2:
+        return None
+    if all(min(before) <= v <= max(before) for v in after):
+        return Verdict.UNCHANGED
+    return Verdict.INCONCLUSIVE if among_runs else None
+
+
+def worst_fact(direction: Direction, base: float | str, heads: Iterable[float | str], tolerance: float = 0.0) -> Verdict:
+    """Of several values of the head, the worst decides.
+
+    >>> worst_fact(Direction.LOWER, 4, [3, 5]).value
+    'regressed'
+    """
+    verdicts = {fact(direction, base, head, tolerance) for head in heads}
+    return next((v for v in (Verdict.REGRESSED, Verdict.IMPROVED) if v in verdicts), Verdict.UNCHANGED)
+
+
+def material(change: float | None, step: float | None, share: float) -> bool:
+    """Whether a time changed by enough of the step; where either is unknown, its share cannot excuse it.
+
+    >>> material(2.0, 1000.0, 0.005), material(5.0, 1000.0, 0.005)
+    (False, True)
+    """
+    return step is None or change is None or abs(change) >= share * step
+
+
+def from_zero(direction: Direction, change: float, *, p: float, alpha: float, material: bool, possible: bool) -> Verdict:
+    """The verdict of a part that some runs do not have at all, so that there is no ratio; arguments as of ``timed``."""
+    if not possible:
+        return Verdict.INCONCLUSIVE
+    return changed(direction, change) if p <= alpha and material else Verdict.UNCHANGED
+
+
+def moved_by_siblings(shift: float, *, common: float, own: float, p: float) -> bool:
+    """Whether a layer changed only against siblings that themselves changed.
+
+    Args:
+        shift: of the layer against its siblings.
+        common: shift of the siblings, as a logarithm.
+        own: of the layer itself, likewise.
+        p: of the siblings' shift.
+    """
+    return (common > 0) != (shift > 0) and abs(common) > abs(own) and p <= SIBLINGS_CHANGED
+
+
+def crept(direction: Direction, *, level: float, head: float, min_effect: float, material: bool) -> Verdict:
+    """The verdict of a metric whose history has a new level; none where the head itself is back at the first one, or past it.
+
+    Args:
+        direction: which change is for the worse.
+        level: last level against the first, as a share of the first.
+        head: the head against the first level, likewise.
+        min_effect: least change that matters, likewise.
+        material: whether the levels are also far enough apart against the step.
+
+    >>> crept(Direction.LOWER, level=0.1, head=0.1, min_effect=0.03, material=True).value
+    'regressed'
+    >>> crept(Direction.LOWER, level=0.1, head=0.0, min_effect=0.03, material=True).value
+    'unchanged'
+    """
+    apart = abs(level) >= min_effect and abs(head) >= min_effect and (head > 0) == (level > 0)
+    return changed(direction, level) if apart and material else Verdict.UNCHANGED
 
 
 def timed(

@@ -19,7 +19,7 @@ import pandas as pd
 from tracekit.analysis import Analysis, plain, records
 from tracekit.errors import UsageError
 from tracekit.job.pipelines import Pipeline, pipelines
-from tracekit.job.replay import TRUSTED, Replay, replay
+from tracekit.job.replay import TRUSTED, Replay, replays
 from tracekit.metrics.base import Result, unavailable
 from tracekit.schedule import catalog
 from tracekit.schedule.held import held_peaks, peak_bytes
@@ -123,9 +123,9 @@ def what_if(analysis: Analysis, alternatives: Sequence[Alternative] | None = Non
 def _measure(analysis: Analysis) -> _Measured | None:
     """Means over the steady pipelines and steps of the schedule that ran most."""
     job = analysis.job
-    every = [p for p in pipelines(job) if p.complete and p.causal]
-    steady = [p for p in every if p.step in job.steady_steps] or every
-    played = [(p, r) for p in steady if (r := replay(p)) is not None]
+    every = [(p, r) for p, r in zip(pipelines(job), replays(job), strict=True) if p.complete and p.causal]
+    steady = [(p, r) for p, r in every if p.step in job.steady_steps] or every
+    played = [(p, r) for p, r in steady if r is not None]
     if not played:
         return None
     first, one = played[0]
@@ -316,9 +316,14 @@ def _notes(measured: _Measured, table: pd.DataFrame, analysis: Analysis) -> list
 
 def to_dict(result: Result) -> Mapping[str, Any]:
     """The document (schema ``tracekit.what_if/1``): only str, int, float, bool, None, lists and dicts."""
+    return what_if_document(result, "pipeline")
+
+
+def what_if_document(result: Result, kind: str) -> Mapping[str, Any]:
+    """The document of a what-if of some kind: its table ``alternatives``, its summary, and what it rests on."""
     return {
         "schema": WHAT_IF_SCHEMA,
-        "kind": "pipeline",
+        "kind": kind,
         "available": result.available,
         "reason": result.reason,
         "notes": list(result.notes),

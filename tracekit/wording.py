@@ -79,6 +79,24 @@ def percent(ratio: float | None) -> str:
     return UNKNOWN if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.1f} %"
 
 
+def signed_percent(ratio: float) -> str:
+    """A change as percent with its sign.
+
+    >>> signed_percent(0.071)
+    '+7.1 %'
+    """
+    return f"{100 * ratio:+.1f} %"
+
+
+def signed(name: str, value: float | None) -> str:
+    """A change with its sign, by the unit in its name.
+
+    >>> signed("change_ns", -5e6), signed("change_ns", 0), signed("change_ns", None)
+    ('−5.00 ms', '0 ns', 'unknown')
+    """
+    return UNKNOWN if value is None else ("+" if value > 0 else "−" if value < 0 else "") + scalar(name, abs(value))
+
+
 def scalar(name: str, value: Any) -> str:
     """One value of a summary, by the unit in its name."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):

@@ -41,11 +41,12 @@
         "div",
         { class: "tk-upload-buttons" },
         element("a", { class: "tk-upload-button tk-upload-primary tk-job-open", href: "/" }, "Open the results"),
-        element("button", { type: "button", class: "tk-upload-button tk-job-cancel", onclick: () => cancel(area) }, "Cancel"),
+        element("button", { type: "button", class: "tk-upload-button tk-job-cancel", onclick: () => order(area, "cancel", "cancelled") }, "Cancel"),
+        element("button", { type: "button", class: "tk-upload-button tk-job-retry", onclick: () => order(area, "retry", "read again") }, "Read it again"),
         element("a", { class: "tk-upload-button tk-job-back", href: "/" }, "All runs")
       )
     );
-    for (const name of ["open", "cancel"]) area.querySelector(`.tk-job-${name}`).hidden = true;
+    for (const name of ["open", "cancel", "retry"]) area.querySelector(`.tk-job-${name}`).hidden = true;
     follow(area);
   }
 
@@ -113,6 +114,7 @@
     open.setAttribute("href", told.results || "/");
     open.textContent = told.state === "ready" ? "Open the results" : "See what is known so far";
     area.querySelector(".tk-job-cancel").hidden = ENDS.has(told.state);
+    area.querySelector(".tk-job-retry").hidden = told.state !== "failed" && told.state !== "cancelled";
   }
 
   function ended(area, told) {
@@ -123,17 +125,20 @@
     }
   }
 
-  async function cancel(area) {
-    const button = area.querySelector(".tk-job-cancel");
+  /** Have the run cancelled, or read once more. */
+  async function order(area, what, done) {
+    const button = area.querySelector(`.tk-job-${what}`);
     button.disabled = true;
+    let failed = "";
     try {
-      const answer = await fetch(`/api/runs/${encodeURIComponent(area.dataset.run)}/cancel`, { method: "POST", headers: { "X-Tracekit": "1" } });
-      if (!answer.ok) lost(area, (await answer.json()).error || "It could not be cancelled.");
+      const answer = await fetch(`/api/runs/${encodeURIComponent(area.dataset.run)}/${what}`, { method: "POST", headers: { "X-Tracekit": "1" } });
+      if (!answer.ok) failed = (await answer.json()).error || `It could not be ${done}.`;
     } catch (_) {
-      lost(area, "The server cannot be reached; it was not cancelled.");
+      failed = `The server cannot be reached; it was not ${done}.`;
     }
     button.disabled = false;
-    follow(area);
+    if (failed) lost(area, failed);
+    else follow(area);
   }
 
   function lost(area, words) {

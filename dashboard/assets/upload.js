@@ -43,7 +43,8 @@
     }
   }
 
-  class Final extends Error {} // trying again would not help
+  class Final extends Error {} // trying again at once would not help
+  class NoTrace extends Final {} // the file itself is refused; the others go on without it
 
   function failed(answer) {
     const said = answer.json().error;
@@ -51,6 +52,7 @@
     const again = answer.status >= 500 && answer.status !== 507;
     const busy = answer.status === 423 || answer.status === 429 || answer.status === 409 || answer.status === 408;
     const reason = said || `The server answered ${answer.status}.`;
+    if (answer.status === 415 || answer.status === 400) return new NoTrace(reason);
     return again || busy ? new Error(reason) : new Final(reason);
   }
 
@@ -142,6 +144,8 @@
       batch = { items: [], state: "sending", says: "", name: nameOf(wanted), moments: [], senders: 0, run: null };
     }
     const known = new Set(batch.items.map((item) => item.path + "|" + item.file.size + "|" + item.file.lastModified));
+    const again = new Set(wanted.map((f) => f.path));
+    batch.items = batch.items.filter((item) => !(item.gone && again.has(item.path)));
     for (const { file, path } of wanted) {
       if (known.has(path + "|" + file.size + "|" + file.lastModified)) continue;
       batch.items.push({ file, path, url: null, offset: 0, flying: 0, state: "waiting", says: "" });
@@ -193,10 +197,16 @@
         item.flying = 0;
         if (error.message === "stopped") break;
         if (error instanceof Final) {
-          item.state = "refused";
-          item.says = error.message.startsWith(item.path + ": ") ? error.message.slice(item.path.length + 2) : error.message;
-          forget(item);
-          return;
+          const reason = error.message.startsWith(item.path + ": ") ? error.message.slice(item.path.length + 2) : error.message;
+          item.says = reason;
+          if (error instanceof NoTrace) {
+            item.state = "refused";
+            forget(item);
+            return;
+          }
+          // no room, no right, not readable: without this file the run would lack a rank, so there is none; what has arrived is kept
+          if (mine === batch) stop(`${item.path}: ${reason} No run was made. What has arrived is kept: go on when this is mended.`);
+          break;
         }
         misses += 1;
         if (misses > TRIES) {
@@ -267,7 +277,10 @@
       answer = await ask("PATCH", item.url, { headers, body: part, progress, on: item });
     } catch (error) {
       // a file that changed or vanished under us cannot be read any more, which looks like a network error
-      if (error.message === "network" && !(await readable(part))) throw new Final("This file changed on disk or cannot be read any more. Choose it again.");
+      if (error.message === "network" && !(await readable(part))) {
+        item.gone = true;
+        throw new Final("This file changed on disk or cannot be read any more. Choose it again.");
+      }
       throw error;
     } finally {
       item.flying = 0;

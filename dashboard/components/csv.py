@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.cells import safe
+
 #: Rows that are written at once.
 CHUNK = 4_000
-#: First characters of a cell that spreadsheets run as a formula, or skip on the way to one.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _AXES = {"x": "x", "y": "y", "base": "from", "z": "z"}
 
 
@@ -33,8 +33,7 @@ def cell(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, (int, float, np.integer, np.floating)):
         return value.item() if isinstance(value, np.generic) else value
-    text = str(value)
-    return "'" + text if text.startswith(_FORMULA) else text
+    return safe(str(value))
 
 
 def rows(header: Iterable[str], body: Iterable[Iterable[Any]]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from dashboard.components.query import matching
 from dashboard.components.restyle import restyled
 from dashboard.reading import View
 from tracekit.figures import FIGURES, Drawing
@@ -78,12 +79,4 @@ def themed(view: View, key: tuple[Any, ...], scheme: str, draw: Callable[[], Dra
 
 
 def _only(result: Result, only: tuple[tuple[str, str], ...]) -> Result:
-    if not only:
-        return result
-    tables = {}
-    for name, frame in result.tables.items():
-        for column, value in only:
-            if column in frame:
-                frame = frame[frame[column].astype(object).astype(str) == value]
-        tables[name] = frame
-    return replace(result, tables=tables)
+    return replace(result, tables={name: matching(frame, only) for name, frame in result.tables.items()}) if only else result

@@ -15,6 +15,7 @@ from dash.development.base_component import Component
 from dashboard.components import states
 from dashboard.components.query import text
 from dashboard.reading import NotReady, UnknownRun, View, open_run
+from dashboard.store.rows import RunRow, State
 from tracekit.errors import TracekitError
 
 log = logging.getLogger(__name__)
@@ -39,20 +40,25 @@ def run_page(draw: Callable[[View, Query], Component]) -> Callable[..., Any]:
                 return states.no_run(text(run_id))
             except NotReady as error:
                 return states.not_ready(error.args[0])
-            whole = view.cached(("page", draw.__module__, tuple(asked.items())), lambda: kept(partial(view, draw(view, asked))), lambda pair: 3 * pair[1])
-            return whole[0]
+            # the name stands on pages; the state of the run changes without a new analysis, so what it says is never kept
+            key = ("page", draw.__module__, view.run.name, tuple(asked.items()))
+            drawn = view.cached(key, lambda: kept(draw(view, asked)), lambda pair: 3 * pair[1])[0]
+            return html.Div([some_ranks(view.run), drawn]) if view.run.partial else drawn
 
         return guarded(made, draw.__module__)
 
     return layout
 
 
-def partial(view: View, drawn: Component) -> Component:
-    """The page; above it, where ranks are still being read, that what it shows is of some of them."""
-    if not view.run.partial:
-        return drawn
-    line = [html.B("Some ranks only. "), "The others are still being read; numbers will change. ", html.A("Watch it", href=f"/job/{view.id}")]
-    return html.Div([html.Div(line, className="banner", role="status"), drawn])
+def some_ranks(run: RunRow) -> Component:
+    """The line above what is said of a run of which only some ranks were analysed: whether more will come."""
+    job = f"/job/{run.id}"
+    if not run.state.ended:
+        rest: list[Any] = ["The others are still being read; numbers will change. ", html.A("Watch it", href=job)]
+    else:
+        why = "was cancelled" if run.state is State.CANCELLED else "failed"
+        rest = [f"Reading this run {why} before the others were in; nothing more will come unless it is read again. ", html.A("What happened", href=job)]
+    return html.Div([html.B("Some ranks only. "), *rest], className="banner", role="status")
 
 
 def page(draw: Callable[[Query], Component]) -> Callable[..., Any]:
@@ -96,4 +102,4 @@ def as_json(node: Any) -> Any:
     return node.item() if hasattr(node, "item") else node
 
 
-__all__ = ["Query", "as_json", "guarded", "kept", "page", "run_page"]
+__all__ = ["Query", "as_json", "guarded", "kept", "page", "run_page", "some_ranks"]

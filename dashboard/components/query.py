@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
+
+import pandas as pd
 
 from dashboard.reading import View
 
@@ -58,3 +60,11 @@ def run_page(run_id: str, page: str = "", **query: Any) -> str:
 def narrowed(query: Mapping[str, Any]) -> dict[str, str]:
     """The names of ``ONLY`` that the query gives, in their order."""
     return {name: text(query.get(name)) for name in ONLY if text(query.get(name))}
+
+
+def matching(frame: pd.DataFrame, only: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """Rows that have these values in these columns; a column that the table has not narrows nothing."""
+    for column, value in only:
+        if column in frame:
+            frame = frame[frame[column].astype(object).astype(str) == value]
+    return frame

@@ -6,8 +6,8 @@ from typing import Any
 
 from tracekit.figures import lateness, theme
 
-#: Surfaces of the pages, as in ``assets/style.css``.
-LIGHT_SURFACE, DARK_SURFACE = "#FFFFFF", "#1C222B"
+#: Surface of the cards of dark pages, as in ``assets/pages.css``.
+DARK_SURFACE = "#1C222B"
 
 #: Colour of the house on paper -> the same on a dark surface. Colours that mean something (work, waiting, early, late) stay.
 _DARK = {

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dash import html
 
+from dashboard.components.controls import bar, step_choice
 from dashboard.components.drawings import house, of_metric
 from dashboard.components.figure import WIDE, card
-from dashboard.components.query import chosen_steps, run_page
+from dashboard.components.query import chosen_steps, narrowed, run_page
 from dashboard.components.states import unavailable
+from dashboard.components.table import table
 from dashboard.components.text import facts, grid, tags
 from dashboard.reading import View
 from tracekit.report.parts import Section
@@ -25,7 +27,6 @@ _HOW = {
     "bubble_causes": ("measured", "simulated", "theory"),
     "bubble_by_microbatches": ("measured", "theory"),
     "schedule": ("measured", "simulated"),
-    "recompute_saving": ("measured", "theory"),
     "in_flight": ("measured", "theory"),
 }
 
@@ -54,7 +55,6 @@ def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Map
     narrow = [d.name for d, _ in todo if d.name not in WIDE]
     made: list[Any] = []
     for drawing, drawn in todo:
-        own = tuple(dict.fromkeys((*_HOW.get(drawing.name, how), *(t for t in how if t == "emulated"))))
         made.append(
             card(
                 drawing.name,
@@ -62,7 +62,7 @@ def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Map
                 drawing.caption,
                 f"/api/runs/{view.id}/figures/{drawing.name}",
                 drawn.height,
-                own,
+                _how(view, drawing.name, how),
                 definition=f"/definitions#metric-{metric}",
                 here=here,
                 query={**query, "g": view.generation},
@@ -115,6 +115,32 @@ def section(
         html.Div(notes, className="notes"),
     ]
     return html.Section(parts, id=anchor, className="metric")
+
+
+def frame(view: View, metric: str, query: Mapping[str, str], tables: Sequence[tuple[str, str, Sequence[str], str]], *rest: Any) -> html.Div:
+    """The page of a metric that is available: a choice of steps, its section, its tables.
+
+    Args:
+        view: the run.
+        metric: whose page; its name in the address is the metric's.
+        query: the page's state, of which the step counts.
+        tables: (table, title, first columns, column to sort by) of each table.
+        rest: components below the section.
+    """
+    only = {k: v for k, v in narrowed(query).items() if k == "step"}
+    made = [table(view, metric, name, title, columns, only, sort=sort) for name, title, columns, sort in tables]
+    controls = bar(step_choice(view.steps(), view.steady(), only.get("step", "")))
+    return html.Div([section(view, metric, metric, only, tables=made, level=1, controls=controls), *rest], className="page")
+
+
+def _how(view: View, figure: str, how: tuple[str, ...]) -> tuple[str, ...]:
+    """The tags of a figure: those of its section, unless it has its own; emulated stays."""
+    own = _HOW.get(figure, how)
+    if figure == "recompute_saving":
+        layers = view.table("recompute", "layers")
+        formed = layers is not None and bool((layers["saved_source"].eq("closed_form") & layers["recompute_runs"].gt(0)).any())
+        own = ("measured", "theory") if formed else ("measured",)
+    return tuple(dict.fromkeys((*own, *(t for t in how if t == "emulated"))))
 
 
 def _facts(found: Section, shown: int = 10) -> list[Any]:

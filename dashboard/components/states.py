@@ -34,7 +34,7 @@ def state(title: str, line: str, ways: Sequence[tuple[str, str]] = (), *, kind: 
 
 
 #: State of a run -> what is being done.
-_DOING = {"uploading": "being uploaded", "queued": "waiting for its turn", "reading": "being read", "analysing": "being analysed"}
+_DOING = {"queued": "waiting for its turn", "reading": "being read", "analysing": "being analysed"}
 
 
 def no_run(run_id: str) -> html.Div:

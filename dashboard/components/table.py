@@ -9,15 +9,13 @@ import dash_ag_grid as dag
 import pandas as pd
 from dash import dcc, html
 
-from dashboard.components.query import address
+from dashboard.components.query import address, matching
 from dashboard.reading import View
 from tracekit import wording as fmt
 from tracekit.analysis import plain
 
 #: Rows that one answer holds at most, whatever the browser asks for.
 BLOCK = 200
-#: Rows that are sorted; the rest of a larger table is in its CSV.
-SORTED = 2_000_000
 #: Ends of the names of columns that hold moments, not lengths.
 _MOMENTS = ("start_ns", "end_ns", "ts_ns")
 _LEFT = frozenset({"rank", "layer", "step", "axis", "kind", "direction", "cause", "group_ranks", "group", "instance", "sublayer", "dtype"})
@@ -44,8 +42,8 @@ def table(
         return html.Div()
     kept = [c for c in columns if c in frame] + [str(c) for c in frame if c not in columns]
     kept = [c for c in kept if frame[c].notna().any()]
-    heads = headers(relative(frame), kept)
-    rows = len(narrow(frame, only))
+    chosen = shown(frame, only)
+    heads, rows = headers(chosen, kept), len(chosen)
     down, by = (not sort.startswith("-")), sort.removeprefix("-")
     defs = [
         {
@@ -89,50 +87,59 @@ def table(
                 style={"height": f"{min(height, 90 + 42 * max(rows, 2))}px"},
                 dangerously_allow_code=False,
             ),
-            dcc.Store(id={"type": "rows-of", "of": key}, data={"run": view.id, "metric": metric, "table": name, "only": dict(only), "columns": kept}),
+            dcc.Store(
+                id={"type": "rows-of", "of": key}, data={"run": view.id, "metric": metric, "table": name, "only": dict(only), "columns": kept, "heads": heads}
+            ),
         ]
     return html.Div([head, *body, *([html.P(note, className="note")] if note else [])], className="card table wide", id=f"table-{metric}-{name}")
 
 
-def narrow(frame: pd.DataFrame, only: Mapping[str, str]) -> pd.DataFrame:
-    """Rows that have these values."""
-    for column, value in only.items():
-        if column in frame:
-            frame = frame[frame[column].astype(object).astype(str) == value]
-    return frame
+def shown(frame: pd.DataFrame, only: Mapping[str, str]) -> pd.DataFrame:
+    """The rows that have these values, as the grid shows them: header and cells are made of this, so they have one unit and one zero.
 
-
-def relative(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with its moments counted from the first of them: nobody reads nanoseconds since 1970. The CSV has them as they are."""
+    Moments are counted from the first of these rows: nobody reads nanoseconds since 1970. The CSV has them as they are.
+    """
+    frame = matching(frame, only.items())
     moments = [c for c in frame if str(c).endswith(_MOMENTS)]
     known = [frame[c].min() for c in moments if frame[c].notna().any()]
     return frame.assign(**{c: frame[c] - min(known) for c in moments if frame[c].notna().any()}) if known else frame
 
 
 def headers(frame: pd.DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Column -> its name with the unit in which its cells are written."""
+    """Column -> its name with the unit in which ``block`` writes its cells, of the same table."""
     names = {c: fmt.column(c, [_largest(frame[c])])[0] for c in columns}
     return {c: f"{n}, since the first" if c.endswith(_MOMENTS) else n for c, n in names.items()}
 
 
-def block(frame: pd.DataFrame, columns: Sequence[str], start: int, end: int, sort: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, str]]:
+def block(
+    frame: pd.DataFrame, columns: Sequence[str], start: int, end: int, sort: Sequence[Mapping[str, Any]] = (), heads: Mapping[str, str] | None = None
+) -> list[dict[str, str]]:
     """Rows ``start`` to ``end`` of a table as the grid shows them: cells as text, one unit per column, null reads ``unknown``.
 
     Args:
-        frame: the whole table.
+        frame: all rows that can be scrolled to, as ``shown`` gives them.
         columns: which, in order.
         start: first row.
         end: row after the last; ``BLOCK`` rows at most are given.
         sort: as ag-grid writes it: ``[{"colId": "wait_ns", "sort": "desc"}]``; columns that the table has not are left out.
+        heads: the headers that stand over the grid. Where the run has got a newer analysis since, and the header of a column would be
+            another by now, its cells say their units themselves.
     """
-    frame = relative(frame)
     by = [s for s in sort if s.get("colId") in frame.columns]
     if by:
         frame = frame.sort_values([s["colId"] for s in by], ascending=[s.get("sort") != "desc" for s in by], kind="stable", na_position="last")
     start = max(0, start)
     part = frame.iloc[start : min(end, start + BLOCK)]
-    cells = {c: fmt.column(c, [_largest(frame[c]), *(plain(v) for v in part[c].astype(object))])[1][1:] for c in columns if c in part}
+    columns = [c for c in columns if c in part]
+    now = headers(frame, columns)
+    cells = {c: _cells(c, frame[c], part[c], alone=heads is not None and heads.get(c) != now[c]) for c in columns}
     return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)] if cells else []
+
+
+def _cells(name: str, column: pd.Series, part: pd.Series, alone: bool) -> list[str]:
+    """Some cells of a column: in its unit, or each with a unit of its own."""
+    values = [plain(v) for v in part.astype(object)]
+    return [fmt.scalar(name, v) for v in values] if alone else fmt.column(name, [_largest(column), *values])[1][1:]
 
 
 def _largest(values: pd.Series) -> Any:

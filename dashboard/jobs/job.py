@@ -12,7 +12,7 @@ from dashboard.jobs.children import Child
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.library import Library
 from dashboard.store import queue
-from dashboard.store.rows import State, Summary
+from dashboard.store.rows import State
 from tracekit.wording import clean, duration
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 _RENEW_S = 0.5
 _HEAR_S = 0.25
 _FOLDER = re.compile(r"[0-9a-f]{32}-(full|\d{1,6})")
-_KILLED = "the process that read it was killed, most likely for want of memory; upload fewer ranks or shorter windows, or give the server more"
+_LESS = "upload fewer ranks or shorter windows"
+_KILLED = "the process that read it was killed, most likely for want of memory; " + _LESS + ", or give the server more"
 
 
 class Job:
@@ -63,7 +64,7 @@ class Job:
             memory_bytes=settings.job_memory_bytes,
             seconds=settings.job_seconds,
             min_free_bytes=settings.min_free_bytes,
-            salvage=settings.salvage,
+            reading=settings.reading,
         )
         until = None if settings.job_seconds is None else time.monotonic() + settings.job_seconds
         child = Child(order)
@@ -76,7 +77,9 @@ class Job:
                     self._write(queue.let_go)
                     return
                 if until is not None and time.monotonic() > until:
-                    self._over = Failed(f"took longer than the {_spoken(settings.job_seconds)} that reading may take; upload fewer ranks or shorter windows")
+                    allowed = _spoken(settings.job_seconds)
+                    says = f"took longer than the {allowed} that reading may take; {_LESS}, or start tracekit serve with a larger --job-seconds"
+                    self._over = Failed(says)
                     break
                 for one in child.heard(_HEAR_S):
                     self._hear(one)
@@ -104,9 +107,8 @@ class Job:
         elif isinstance(one, Analysed):
             if _FOLDER.fullmatch(one.folder) is None:
                 raise ValueError(f"it names the folder {one.folder[:60]!r}")
-            summary = Summary(**{name: getattr(one, name) for name in Summary.__dataclass_fields__})
             with self.library.db.write() as db:
-                queue.publish(db, self.run, self.worker, one.folder, summary, one.partial, one.stored_bytes)
+                queue.publish(db, self.run, self.worker, one.folder, one.summary, one.partial, one.stored_bytes)
         else:
             self._over = one
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from dashboard.store.rows import Summary
+from tracekit.reading import Reading
+
 #: No news is longer; a child that says more is broken.
 LONGEST = 1 << 20
 
@@ -21,7 +24,7 @@ class Order(msgspec.Struct, frozen=True):
         memory_bytes: address space that each process may take for what it reads; None: any.
         seconds: CPU time of each process; None: any.
         min_free_bytes: bytes of the disk that stay free.
-        salvage: save what damaged files still hold.
+        reading: caps against hostile files, and whether to save what damaged ones still hold.
     """
 
     folder: str
@@ -30,7 +33,7 @@ class Order(msgspec.Struct, frozen=True):
     memory_bytes: int | None
     seconds: float | None
     min_free_bytes: int
-    salvage: bool
+    reading: Reading
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
@@ -52,13 +55,7 @@ class Analysed(msgspec.Struct, frozen=True, tag="analysed"):
     folder: str
     partial: bool
     stored_bytes: int
-    ranks: int
-    steps: int
-    step_ns: float | None
-    peak_bytes: int | None
-    bubble_ratio: float | None
-    verdict: str
-    headline: str
+    summary: Summary
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

@@ -9,6 +9,7 @@ make it count.
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -17,14 +18,13 @@ from pathlib import Path
 
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.jobs.summary import summary_of
-from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, size_of, write_timelines
+from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, size_of, sync, write_timelines
 from tracekit import pyramid, store, stored
 from tracekit.analysis import Analysis, of_ranks
 from tracekit.errors import InputError, TracekitError
 from tracekit.gather import Boiled, gather
 from tracekit.ingest import Ingested, Place, ingest
 from tracekit.metrics import Result
-from tracekit.reading import Reading
 from tracekit.trace import RankTrace
 from tracekit.what_if import what_if
 from tracekit.wording import clean, plural, size
@@ -34,6 +34,7 @@ _EARLY_SHARE = 0.2
 #: With fewer seconds of reading to come, it would only make the whole one come later.
 _WORTH_SHOWING_S = 5.0
 _LONGEST_ERROR = 600
+_OPTION = re.compile(r"raise (--[a-z-]+)")
 #: Below so many bytes, starting processes takes longer than reading.
 _WORTH_PROCESSES = 4 << 20
 
@@ -61,14 +62,16 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
     watch = _Watch(order, tell)
     tell(Progress("reading", "looking for traces"))
     keep = Keep(folder, order.attempt, order.min_free_bytes)
-    reading = Reading(salvage=order.salvage, keep_going=True)
     workers = order.readers if size_of(files) > _WORTH_PROCESSES else 1
-    ingested = ingest([files], workers=workers, progress=watch.read, reading=reading, within=files, keep=keep, early=watch.early)
+    ingested = ingest([files], workers=workers, progress=watch.read, reading=order.reading, within=files, keep=keep, early=watch.early)
     tell(watch.progress("analysing", f"brings {plural(len(ingested.ranks), 'rank')} together"))
     analysis = of_ranks(ingested)
+    for name in (RANKS, TIMELINES):
+        sync(folder / name / order.attempt)
+        sync(folder / name)
     write_timelines(folder, _timelines(ingested, watch.boiled, order.attempt))
+    _sweep(folder, order.attempt)  # before the run is measured: what is gone counts against no quota
     _show(order, analysis, f"{order.attempt}-full", {"what_if": what_if(analysis)}, tell)
-    _sweep(folder, order.attempt)
     tell(Done())
 
 
@@ -96,7 +99,9 @@ class Keep:
         if free < self.min_free_bytes:
             raise DiskFull(f"the server's disk has {size(free)} left, of which {size(self.min_free_bytes)} stay free; delete runs, or free space there")
         name = _name(place)
-        store.save(trace, self.folder / RANKS / self.attempt / f"{name}.parquet")
+        rank = self.folder / RANKS / self.attempt / f"{name}.parquet"
+        store.save(trace, rank)
+        sync(rank)
         if len(passed.events):
             pyramid.build(passed, self.folder / TIMELINES / self.attempt / name)
 
@@ -157,8 +162,7 @@ class _Watch:
 def _show(order: Order, analysis: Analysis, name: str, extras: Mapping[str, Result], tell: Callable[[News], None], partial: bool = False) -> None:
     folder = Path(order.folder)
     stored.save(analysis, folder / ANALYSES / name, partial=partial, extras=extras)
-    s = summary_of(analysis)
-    tell(Analysed(name, partial, size_of(folder), s.ranks, s.steps, s.step_ns, s.peak_bytes, s.bubble_ratio, s.verdict, s.headline))
+    tell(Analysed(name, partial, size_of(folder), summary_of(analysis)))
 
 
 def _timelines(ingested: Ingested, boiled: Mapping[Place, Boiled], attempt: str) -> dict[tuple[int, int], str]:
@@ -180,5 +184,6 @@ def _sweep(folder: Path, attempt: str) -> None:
 
 
 def _failed(error: str, files: Path) -> Failed:
-    """The reason, with files by the names that their sender knows."""
+    """The reason, with files by the names that their sender knows, and options by whose they are."""
+    error = _OPTION.sub(r"start tracekit serve with a larger \1", error)
     return Failed(clean(error.replace(f"{files}/", "").replace(str(files), "the upload"), _LONGEST_ERROR))

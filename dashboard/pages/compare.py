@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,26 +11,24 @@ from dash import html
 
 from dashboard.components.drawings import Drawn, serialised
 from dashboard.components.figure import card
-from dashboard.components.guard import Query, as_json, page
+from dashboard.components.guard import Query, as_json, page, some_ranks
 from dashboard.components.query import address, run_page
 from dashboard.components.states import no_run, not_ready, state
 from dashboard.components.text import badge, grid, tag
 from dashboard.reading import NotReady, UnknownRun, View, open_run, shared
+from dashboard.tables import NOT_COMPARED, without
 from tracekit import wording as fmt
-from tracekit.analysis import plain, records
 from tracekit.compare.comparison import Comparison, compare
 from tracekit.compare.rows import Row
 from tracekit.compare.snapshot import Snapshot, snapshot
-from tracekit.figures import comparison as figures
+from tracekit.figures import side_by_side as figures
 from tracekit.metrics import METRICS
-from tracekit.report import comparison as report
+from tracekit.report import side_by_side as report
 from tracekit.report.parts import Grid
 from tracekit.report.rows import metric
 from tracekit.report.sections.budget import mean_parts
 from tracekit.report.sections.common import emulated
 
-#: Tables that a comparison does not read.
-_LEFT_OUT = frozenset({("collectives", "by_rank"), ("memory", "curve"), ("pipeline", "actions"), ("pipeline", "ideal_actions")})
 _MOST = 24
 
 
@@ -54,9 +53,10 @@ def draw(query: Query) -> html.Div:
             return html.Div([*head, not_ready(error.args[0])], className="page")
     first, second = views
     anyway = query.get("anyway") == "1"
-    key = ("compare", second.id, second.generation, anyway)
+    key = ("compare", first.run.name, second.id, second.generation, second.run.name, anyway)
     body = first.cached(key, lambda: as_json(_body(first, second, anyway)), lambda d: 4 * len(str(d)))
-    return html.Div([*head, body], className="page")
+    partial = [html.Div([html.H3(fmt.clean(v.run.name, 80)), some_ranks(v.run)]) for v in views if v.run.partial]
+    return html.Div([*head, *partial, body], className="page")
 
 
 def compared(first: View, second: View) -> Comparison:
@@ -66,15 +66,11 @@ def compared(first: View, second: View) -> Comparison:
 
 def _snapshot(view: View) -> Snapshot:
     def made() -> Snapshot:
-        metrics = {}
-        for about in METRICS:
-            result = view.analysis.result(about.name)
-            tables = {n: records(t) for n, t in result.tables.items() if (about.name, n) not in _LEFT_OUT}
-            metrics[about.name] = {"available": result.available, "reason": result.reason, "summary": plain(dict(result.summary)), "tables": tables}
+        metrics = {about.name: without(about.name, view.analysis.result(about.name), NOT_COMPARED) for about in METRICS}
         document = {**view.document(()), "metrics": metrics}
         return snapshot(document, str(view.run.name))
 
-    return view.cached(("snapshot",), made, lambda s: 400 * (len(s.facts) + len(s.timed)))
+    return view.cached(("snapshot", view.run.name), made, lambda s: 400 * (len(s.facts) + len(s.timed)))
 
 
 def _body(first: View, second: View, anyway: bool) -> html.Div:
@@ -92,7 +88,7 @@ def _body(first: View, second: View, anyway: bool) -> html.Div:
         here = address("/compare", a=first.id, b=second.id)
         made = card(
             "budgets", "Where the step of each run went", "Shares of a mean step, by part.", source, drawn.height, ["derived", *how[1:]],
-            definition="/definitions#metric-budget", here=here, query={"g": f"{first.generation}.{second.generation}"}, wide=True,
+            definition="/definitions#metric-budget", here=here, query={"g": _stamp(first, second)}, wide=True,
         )  # fmt: skip
         parts.append(html.Div(made, className="figures"))
     document = found.to_dict()
@@ -106,9 +102,14 @@ def _body(first: View, second: View, anyway: bool) -> html.Div:
         report.Compared(str(v.run.name), run_page(v.id, "overview"), v.document(("budget", "breakdown", "collectives", "pipeline", "memory", "recompute")))
         for v in (first, second)
     ]
-    beside = [grid(g) for g in report.compare(runs) if g.rows]
+    beside = [grid(g) for g in report.tables(runs) if g.rows]
     parts.append(html.Section([html.H2("Side by side"), html.Div(beside, className="card plain")], className="metric"))
     return html.Div([*parts, html.Div([html.P(fmt.clean(n, 400), className="note") for n in found.notes], className="notes")])
+
+
+def _stamp(first: View, second: View) -> str:
+    """Changes whenever the drawing of two runs does; their names stand in it."""
+    return f"{first.generation}.{second.generation}.{zlib.crc32(repr((first.run.name, second.run.name)).encode()):x}"
 
 
 def budgets(first: View, second: View) -> Drawn | None:

@@ -6,14 +6,12 @@ from typing import Any
 
 from dash import html
 
-from dashboard.components.controls import bar, step_choice
 from dashboard.components.figure import card
 from dashboard.components.guard import Query, run_page
 from dashboard.components.query import narrowed
 from dashboard.components.query import run_page as address_of
-from dashboard.components.section import section
+from dashboard.components.section import frame
 from dashboard.components.states import elsewhere, state
-from dashboard.components.table import table
 from dashboard.components.text import facts, grid, tags
 from dashboard.extras import alternatives, what_if_of
 from dashboard.reading import View
@@ -27,9 +25,7 @@ def draw(view: View, query: Query) -> html.Div:
     if not about["available"]:
         return state("No pipeline in this run", str(about["reason"] or "no reason was given"), elsewhere(view.id))
     only = {k: v for k, v in narrowed(query).items() if k == "step"}
-    actions = table(view, "pipeline", "actions", "Every action", _ACTIONS, only)
-    controls = step_choice(view.steps(), view.steady(), only.get("step", ""))
-    return html.Div([section(view, "pipeline", "pipeline", only, tables=[actions], level=1, controls=bar(controls)), _what_if(view, only)], className="page")
+    return frame(view, "pipeline", query, [("actions", "Every action", _ACTIONS, "")], _what_if(view, only))
 
 
 def _what_if(view: View, only: dict[str, str]) -> html.Section:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dash import html
 
-from dashboard.components.controls import bar, step_choice
 from dashboard.components.guard import Query, run_page
-from dashboard.components.query import narrowed
-from dashboard.components.section import section
+from dashboard.components.section import frame
 from dashboard.components.states import elsewhere, state
-from dashboard.components.table import table
 from dashboard.reading import View
 
 _RANKS = ["rank", "step", "forward_ns", "backward_ns", "recompute_ns", "overhead_of_step_compute_ratio", "overhead_of_backward_ratio"]
@@ -25,13 +22,8 @@ def draw(view: View, query: Query) -> html.Div:
     if about["summary"].get("mode") == "none":
         line = "No forward operator ran again inside the backward of these steps: activations were all kept."
         return state("Nothing was recomputed", line, ways)
-    only = {k: v for k, v in narrowed(query).items() if k == "step"}
-    tables = [
-        table(view, "recompute", "ranks", "Every rank and step", _RANKS, only, sort="recompute_ns"),
-        table(view, "recompute", "layers", "Every rank and layer", _LAYERS, only, sort="recompute_ns"),
-    ]
-    controls = step_choice(view.steps(), view.steady(), only.get("step", ""))
-    return html.Div([section(view, "recompute", "recompute", only, tables=tables, level=1, controls=bar(controls))], className="page")
+    tables = [("ranks", "Every rank and step", _RANKS, "recompute_ns"), ("layers", "Every rank and layer", _LAYERS, "recompute_ns")]
+    return frame(view, "recompute", query, tables)
 
 
 layout = run_page(draw)

@@ -76,13 +76,14 @@ def _row(run: RunRow, picked: bool) -> html.Tr:
     name, readable = clean(run.name, 100), run.generation > 0
     href = run_page(run.id, "overview") if readable else f"/job/{run.id}"
     told = _told(run)
+    partial = [badge("some ranks only", "warning")] if run.partial else []
     buttons = [("Edit", "edit", "action", f"Rename or tag {name}"), ("Delete", "delete", "action danger", f"Delete {name}")]
     cells = [
         html.Td(
             dmc.Checkbox(id={"type": "pick", "run": run.id}, checked=picked and readable, size="sm", disabled=not readable, **{"aria-label": f"Compare {name}"})
         ),
         html.Td([html.A(name, href=href, className="run-link"), html.Div([html.A(clean(t, 40), href=address("/", tag=t), className="tag") for t in run.tags])]),
-        html.Td([badge(run.state.value, _WORDS.get(run.state.value, "busy")), *([html.Div(told, className="where told")] if told else [])]),
+        html.Td([badge(run.state.value, _WORDS.get(run.state.value, "busy")), *partial, *([html.Div(told, className="where told")] if told else [])]),
         html.Td([badge(run.verdict, run.verdict)] if run.verdict else []),
         html.Td("" if run.ranks is None else str(run.ranks), className="num"),
         html.Td("" if run.step_ns is None else duration(run.step_ns), className="num"),

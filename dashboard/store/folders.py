@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
+from tracekit.durable import sync
+from tracekit.errors import InputError
+
 FILES, RANKS, TIMELINES, ANALYSES = "files", "ranks", "timelines", "analyses"
 _ID = re.compile(r"[0-9a-f]{32}")
 _NEW, _GONE = ".new-", ".gone-"
@@ -86,6 +89,9 @@ def old_attempts(folder: Path, analysis: str | None, before: float) -> list[Path
         folder: of a run of which nothing is being read.
         analysis: name of the analysis that is shown, or None.
         before: seconds since 1970.
+
+    Raises:
+        InputError: what says which timelines are shown is damaged, so nothing can be told apart.
     """
     kept = {path.parent.name for path in timelines_of(folder).values()} | {(analysis or "").partition("-")[0], analysis or ""}
     out = []
@@ -120,25 +126,24 @@ def write_timelines(folder: Path, timelines: Mapping[tuple[int, int], str]) -> N
     target = folder / TIMELINES / "timelines.json"
     beside = target.with_name(f".{target.name}.{uuid4().hex}")
     beside.write_text(text)
+    sync(beside)
     beside.replace(target)
+    sync(target.parent)
 
 
 def timelines_of(folder: Path) -> dict[tuple[int, int], Path]:
-    """The folders of a run's timelines by (rank, capture); none where nothing is stored yet."""
+    """The folders of a run's timelines by (rank, capture); none where nothing is stored yet.
+
+    Raises:
+        InputError: the list of them is damaged.
+    """
     try:
         stated = json.loads((folder / TIMELINES / "timelines.json").read_text())
+        return {(int(rank), int(capture)): folder / TIMELINES / str(name) for rank, capture, name in stated}
     except FileNotFoundError:
         return {}
-    return {(int(rank), int(capture)): folder / TIMELINES / str(name) for rank, capture, name in stated}
-
-
-def sync(folder: Path) -> None:
-    """Make sure that the names in a folder outlive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError("the list of this run's timelines is damaged; read the run again", folder.name) from error
 
 
 def _linked(source: Path, target: Path) -> None:
@@ -148,5 +153,4 @@ def _linked(source: Path, target: Path) -> None:
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK):
             raise
         shutil.copyfile(source, target, follow_symlinks=False)
-        with target.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(target)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import dataclass
 
 from dashboard.settings import Settings
 from dashboard.store import runs
 from dashboard.store.database import Database
-from dashboard.store.folders import leftovers, old_attempts, remove_folder
+from dashboard.store.folders import leftovers, old_attempts, remove_folder, size_of
 from dashboard.uploads.spool import Spool
+from tracekit.errors import InputError
+
+log = logging.getLogger(__name__)
 
 #: Folders of unknown runs are only taken for lost when they are older: another server may just be making one.
 _YOUNG_S = 900.0
@@ -43,9 +47,19 @@ def tidy(database: Database, settings: Settings, now: float) -> Tidied:
         known = runs.ids(db)
         shown = runs.shown(db)
     lost = leftovers(settings.runs, known, now - _YOUNG_S)
-    for id, analysis in shown.items():
-        lost += old_attempts(settings.runs / id, analysis, now - _YOUNG_S)
     for path in lost:
         shutil.rmtree(path, ignore_errors=True)
+    for id, analysis in shown.items():
+        try:
+            old = old_attempts(settings.runs / id, analysis, now - _YOUNG_S)
+        except (InputError, OSError) as error:  # one damaged run must not keep the others from being cleared
+            log.warning("run %s is not cleared of old attempts: %s", id, error)
+            continue
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
+        if old:
+            with database.write() as db:
+                runs.change(db, id, stored_bytes=size_of(settings.runs / id))
+        lost += old
     uploads = Spool(settings.uploads).reap(settings.upload_ttl_hours * _HOUR_S)
     return Tidied(tuple(expired), tuple(p.name for p in lost), uploads)

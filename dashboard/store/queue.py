@@ -70,9 +70,11 @@ def renew(db: Connection, id: str, worker: str, now: float, **progress: Any) -> 
 
 
 def publish(db: Connection, id: str, worker: str, folder: str, summary: Summary, partial: bool, stored: int) -> bool:
-    """Show a new analysis of a run; False where the lease is lost."""
+    """Show a new analysis of a run; False where the lease is lost. One of some ranks never takes the place of one of all."""
     if not _held(db, id, worker):
         return False
+    if partial and db.execute(select(run_table.c.id).where(run_table.c.id == id, run_table.c.generation > 0, run_table.c.partial.is_(False))).first():
+        return True
     shown = {name: getattr(summary, name) for name in Summary.__dataclass_fields__}
     runs.change(db, id, analysis=folder, generation=run_table.c.generation + 1, partial=partial, stored_bytes=stored, **shown)
     return True

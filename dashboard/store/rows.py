@@ -10,7 +10,6 @@ from enum import StrEnum
 class State(StrEnum):
     """Where a run stands."""
 
-    UPLOADING = "uploading"
     QUEUED = "queued"
     READING = "reading"
     ANALYSING = "analysing"

@@ -32,7 +32,7 @@ def blueprint(library: Library, limit: int = CACHE_BYTES) -> Blueprint:
 
     Args:
         library: the stored runs.
-        limit: bytes that answers and opened runs may take in memory.
+        limit: bytes that answers may take in memory.
     """
     made = Blueprint("timeline", __name__, url_prefix="/api/runs/<run_id>/timeline")
     opened = Opened(library, limit)
@@ -67,7 +67,7 @@ def blueprint(library: Library, limit: int = CACHE_BYTES) -> Blueprint:
     @answers
     def drawn(run: Run, key: _KEY, run_id: str) -> Response:
         """What to draw between two times."""
-        (start, end), ranks = between(request.args), ranks_in(request.args.get("ranks"))
+        (start, end), ranks = between(request.args), _ranks(run)
         view, pixels = request.args.get("view", RANKS), whole(request.args, "px", 1, MOST_PIXELS, 1200)
         start, end, pixels = quantised(start, end, pixels)
         asked = (start, end, pixels, view, ranks)
@@ -80,7 +80,7 @@ def blueprint(library: Library, limit: int = CACHE_BYTES) -> Blueprint:
         at = whole(request.args, "at", -(10**18), 10**18, 0)
         most = whole(request.args, "most", 1, MOST_MATCHES, 50)
         backwards = request.args.get("back") == "1"
-        answer = search(run, request.args.get("q", ""), ranks_in(request.args.get("ranks")), at=at, backwards=backwards, most=most)
+        answer = search(run, request.args.get("q", ""), _ranks(run), at=at, backwards=backwards, most=most)
         return _json(_packed(answer.to_dict()))
 
     @made.get("/event")
@@ -97,14 +97,20 @@ def blueprint(library: Library, limit: int = CACHE_BYTES) -> Blueprint:
     @answers
     def cut(run: Run, key: _KEY, run_id: str) -> Response:
         """A window as a file, to save or to hand to Perfetto."""
-        (start, end), ranks, form = between(request.args), ranks_in(request.args.get("ranks")), request.args.get("form", "json.gz")
+        (start, end), ranks, form = between(request.args), _ranks(run), request.args.get("form", "json.gz")
         data = export(run, start, end, ranks, form)
-        named = rank_list(run.ranks if ranks is None else ranks & set(run.ranks)).replace(", ", "+")[:60]
+        named = rank_list(run.ranks if ranks is None else ranks).replace(", ", "+")[:60]
         name = re.sub(r"[^A-Za-z0-9._+-]", "-", f"{run_id[:40]}-ranks-{named}-{start}-{end}.{form}")
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
         return Response(data, mimetype=_TYPES[form], headers=headers)
 
     return made
+
+
+def _ranks(run: Run) -> frozenset[int] | None:
+    """The ranks that are asked for and that the run has; None where all are."""
+    wanted = ranks_in(request.args.get("ranks"))
+    return None if wanted is None or wanted.issuperset(run.ranks) else wanted.intersection(run.ranks)
 
 
 def quantised(start: int, end: int, pixels: int) -> tuple[int, int, int]:

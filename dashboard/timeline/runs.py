@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from dashboard.components.cache import ByteCache
+from dashboard.components.cache import OVERHEAD, ByteCache
 from tracekit.timeline.run import Run, open_run
 
-#: Answers and opened runs are kept up to so many bytes together.
+#: Answers are kept up to so many bytes together.
 CACHE_BYTES = 48 * 2**20
-_PER_RANK = 64 * 1024
+#: Runs that are kept open, however many ranks each has: their files are mapped, not held.
+OPEN_RUNS = 4
 
 
 class Library(Protocol):
@@ -38,12 +39,13 @@ class Opened:
 
     Args:
         library: the stored runs.
-        limit: bytes that answers and opened runs may take.
+        limit: bytes that answers may take.
     """
 
     def __init__(self, library: Library, limit: int = CACHE_BYTES) -> None:
         self._library = library
         self.cache = ByteCache(limit)
+        self._runs = ByteCache(OPEN_RUNS * OVERHEAD)
 
     def run(self, run_id: str) -> tuple[Run, tuple[Any, ...]]:
         """A run, and a key that changes whenever what it shows does.
@@ -61,7 +63,8 @@ class Opened:
         folders = self._library.timelines(run_id)
         stamps = tuple(folders) if not isinstance(folders, Mapping) else tuple(folders.items())
         key = (run_id, int(getattr(row, "generation", 0) or 0), hash(stamps))
-        run: Run = self.cache.get(("run", *key), lambda: open_run(folders, self._clocks(run_id)), lambda r: _PER_RANK * (1 + len(r.members)))
+        # counted, not weighed: a run is far cheaper to hold than to open again for every window
+        run: Run = self._runs.get(key, lambda: open_run(folders, self._clocks(run_id)), lambda _: 0)
         return run, key
 
     def analysis(self, run_id: str) -> Any | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.library import UploadedFile
+from dashboard.uploads.room import MOST_FILES
 from dashboard.uploads.spool import Announced, Refused, Spool
-
-#: Files of one run; a job of 4,096 ranks has three each.
-MOST_FILES = 20_000
 
 
 def complete(spool: Spool, ids: Sequence[str], user: str) -> list[Announced]:

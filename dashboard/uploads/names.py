@@ -15,6 +15,7 @@ from tracekit.errors import InputError
 LONGEST_PART = 200
 LONGEST_PATH = 1000
 DEEPEST = 12
+_END = 40
 _HARMLESS = re.compile(r"[^A-Za-z0-9._=+,@-]")
 _DRIVE = re.compile(r"^[A-Za-z]:")
 #: Names that Windows gives to devices; a run folder may be copied there.
@@ -78,6 +79,8 @@ def places(labels: Iterable[PurePosixPath]) -> list[PurePosixPath]:
 
 def _harmless(part: str) -> str:
     name = _HARMLESS.sub("_", unicodedata.normalize("NFKC", part))
+    if len(name) > LONGEST_PART:  # one letter may become many; the end says what the file is
+        name = name[: LONGEST_PART - _END] + name[-_END:]
     name = name.rstrip(".") or "_"
     return f"_{name}" if _DEVICE.match(name) or name.startswith((".", "-")) else name
 

@@ -1,8 +1,10 @@
 """How do uploads become a run, and how far is it? Made once all its files are here; then watched and cancelled by its id.
 
-POST /api/runs                    {name, uploads: [id, …]} -> 201 {run, url, state, already}; 200 where these files are here already
+POST /api/runs                    {name, uploads: [id, …]} -> 201 {run, url, state, already}; 200 where these files are here already,
+                                  or this very request was answered before and the answer was lost
 GET  /api/runs/<id>/progress      how far it is, in numbers and in words
 POST /api/runs/<id>/cancel        stop reading it
+POST /api/runs/<id>/retry         read it once more
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response, jsonify, make_response, request
 
-from dashboard.library import Library, NoRoom
+from dashboard.library import Library, NoRoom, UnknownRun
 from dashboard.security import current_user
 from dashboard.store.rows import JobProgress, RunRow, State
 from dashboard.uploads.handover import complete, distinct
 from dashboard.uploads.spool import Refused, Spool
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, UsageError
 from tracekit.wording import clean
 
 
@@ -43,13 +45,15 @@ def blueprint(spool: Spool, library: Library) -> Blueprint:
             wanted = msgspec.json.decode(request.get_data(), type=Wanted)
         except msgspec.MsgspecError as error:
             raise Refused(400, f"a run is made of {{name, uploads}}: {error}") from error
-        uploads = complete(spool, wanted.uploads, current_user())
-        began = library.clock()
-        run = library.run(library.create_run(wanted.name, current_user(), distinct(spool, uploads)))
+        user, began = current_user(), library.clock()
+        id = spool.made(wanted.uploads, user)
+        if id is None:
+            uploads = complete(spool, wanted.uploads, user)
+            id = library.create_run(wanted.name, user, distinct(spool, uploads))
+        run = library.run(id)
         if run is None:
             raise Refused(404, "the run was deleted meanwhile")
-        for upload in uploads:  # not before the run is written down: whoever is killed in between asks again
-            spool.delete(upload.id)
+        spool.finish(wanted.uploads, user, id)  # not before the run is written down: whoever is killed in between asks again
         already = run.created_at.timestamp() < began
         url = f"/runs/{run.id}/overview" if run.state is State.READY else f"/job/{run.id}"
         return make_response(jsonify({"run": run.id, "url": url, "state": str(run.state), "already": already}), 200 if already else 201)
@@ -67,6 +71,16 @@ def blueprint(spool: Spool, library: Library) -> Blueprint:
             raise Refused(404, "there is no such run; it may have been deleted")
         if not library.cancel(run_id):
             raise Refused(409, "this run is not being read any more")
+        return make_response("", 204)
+
+    @routes.post("/<run_id>/retry")
+    def retry(run_id: str) -> Response:
+        try:
+            library.retry(run_id)
+        except UnknownRun as error:
+            raise Refused(404, str(error)) from error
+        except UsageError as error:
+            raise Refused(409, str(error)) from error
         return make_response("", 204)
 
     @routes.errorhandler(Refused)

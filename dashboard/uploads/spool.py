@@ -2,6 +2,7 @@
 
     <id>.json    what was announced: written once, never changed
     <id>.part    the bytes that have arrived; its size is the offset from which the sender goes on
+    <hash>.made  which run was made of some uploads, for a sender who did not hear it; kept as long as an upload would be
 
 So a server that is killed knows after its restart what it knew before, and an offset is never ahead of the bytes on the disk.
 """
@@ -16,7 +17,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,11 @@ from typing import IO, Protocol
 
 import msgspec
 
+from tracekit.durable import sync
+
 PIECE = 1 << 20
 _REAP_EVERY_S = 600.0
+_LIST_EVERY_S = 30.0
 _ID = re.compile(r"^[0-9a-f]{32}$")
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -86,6 +90,21 @@ class Arrived:
         return self.offset == self.announced.size
 
 
+@dataclass(frozen=True)
+class Underway:
+    """Uploads on their way: how many, the bytes that were announced, and those of them that are here."""
+
+    count: int = 0
+    announced: int = 0
+    arrived: int = 0
+
+    def __add__(self, other: Underway) -> Underway:
+        return Underway(self.count + other.count, self.announced + other.announced, self.arrived + other.arrived)
+
+    def __sub__(self, other: Underway) -> Underway:
+        return Underway(self.count - other.count, self.announced - other.announced, self.arrived - other.arrived)
+
+
 class Spool:
     """The uploads on their way in one folder.
 
@@ -103,6 +122,10 @@ class Spool:
         self._lock = threading.Lock()
         self._seen: dict[str, Announced] = {}
         self._hashing: dict[str, tuple[Digest, int]] = {}
+        #: What each upload counts for, and the sums by user: asked before every upload, so never added up anew for each.
+        self._counted: dict[str, tuple[str, Underway]] = {}
+        self._sums: dict[str, Underway] = {}
+        self._listed = float("-inf")
 
     def create(self, size: int, label: str, user: str, mark: str = "") -> Announced:
         """Make room for a new upload; nothing of it has arrived.
@@ -122,7 +145,8 @@ class Spool:
             out.flush()
             os.fsync(out.fileno())
         partial.rename(self.folder / f"{announced.id}.json")
-        _sync(self.folder)
+        sync(self.folder)
+        self._count(announced.id, user, Underway(1, size, 0))
         return announced
 
     def arrived(self, id: str) -> Arrived:
@@ -165,6 +189,7 @@ class Spool:
                 raise Refused(507, f"the disk does not take it ({error.strerror or error}); what has arrived is kept, go on later", at) from error
             finally:
                 self._remember(id, digest, at)
+                self._count(id, announced.user, Underway(1, announced.size, at))
                 os.fsync(part)
         return Arrived(announced, at)
 
@@ -177,6 +202,29 @@ class Spool:
         with self._lock:
             self._seen.pop(id, None)
             self._hashing.pop(id, None)
+        self._count(id, "", None)
+
+    def underway(self, user: str | None = None) -> Underway:
+        """The uploads on their way, of one user or of all, without a look at the disk; what other servers do here is seen in half a minute."""
+        if time.monotonic() - self._listed > _LIST_EVERY_S:
+            self._listed = time.monotonic()
+            there = self.all()
+            with self._lock:
+                self._counted, self._sums = {}, {}
+            for a in there:
+                self._count(a.announced.id, a.announced.user, Underway(1, a.announced.size, a.offset))
+        with self._lock:
+            return sum(self._sums.values(), Underway()) if user is None else self._sums.get(user, Underway())
+
+    def _count(self, id: str, user: str, now: Underway | None) -> None:
+        """Count an upload as it is now; no more where None."""
+        with self._lock:
+            known = self._counted.pop(id, None)
+            if known is not None:
+                self._sums[known[0]] = self._sums[known[0]] - known[1]
+            if now is not None:
+                self._counted[id] = (user, now)
+                self._sums[user] = self._sums.get(user, Underway()) + now
 
     def sha256(self, id: str) -> str:
         """Hash of what has arrived, kept along the way where this process saw it all, else read piece by piece.
@@ -196,6 +244,25 @@ class Spool:
         self._remember(id, digest, offset)
         return digest.hexdigest()
 
+    def made(self, ids: Collection[str], user: str) -> str | None:
+        """The run that was made of exactly these uploads of this user; None where none was, or it is long ago."""
+        try:
+            return self._made(ids, user).read_text()
+        except OSError:
+            return None
+
+    def finish(self, ids: Collection[str], user: str, run: str) -> None:
+        """Forget uploads that have become a run, and remember which: the answer that says so may get lost."""
+        partial = self.folder / f"{secrets.token_hex(16)}.new"
+        partial.write_text(run)
+        partial.rename(self._made(ids, user))
+        for id in ids:
+            self.delete(id)
+
+    def _made(self, ids: Collection[str], user: str) -> Path:
+        of = hashlib.sha256("\n".join([user, *sorted(set(ids))]).encode("utf-8", "surrogatepass")).hexdigest()
+        return self.folder / f"{of}.made"
+
     def all(self, user: str | None = None) -> list[Arrived]:
         """Every upload on its way, oldest first; of one user where one is named."""
         found = []
@@ -209,7 +276,7 @@ class Spool:
         before, gone = time.time() - idle_s, 0
         for path in list(self.folder.iterdir()):
             with suppress(FileNotFoundError):
-                if path.lstat().st_mtime < before and path.suffix in (".part", ".new"):
+                if path.lstat().st_mtime < before and path.suffix in (".part", ".new", ".made"):
                     self.delete(path.stem)
                     path.unlink(missing_ok=True)
                     gone += path.suffix == ".part"
@@ -279,12 +346,3 @@ def _write(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
-
-
-def _sync(folder: Path) -> None:
-    """Make sure that a new name in a folder outlives a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -28,8 +28,8 @@ from tracekit.errors import InputError
 
 VERSION = "1.0.0"
 BODY = "application/offset+octet-stream"
-#: Bytes that one request may bring; senders cut their files into smaller pieces.
-MOST_PER_REQUEST = 64 << 20
+#: Bytes that one request may bring: they are put aside before any check; senders cut their files into smaller pieces.
+MOST_PER_REQUEST = 16 << 20
 
 
 def blueprint(spool: Spool, limits: Limits, stored: Stored) -> Blueprint:

@@ -161,3 +161,15 @@ def test_what_could_come_back_of_a_wait_is_what_the_last_rank_alone_causes() -> 
     rows = METRIC.compute(build(ranks)).tables["ranks"]
     waits = rows[rows["part"].eq("comm_wait")]
     assert waits[["rank", "duration_ns", "recoverable_ns"]].values.tolist() == [[0, 30_000, 20_000], [1, 20_000, 20_000]]
+
+
+def test_nothing_is_hidden_under_compute_that_is_itself_repeated() -> None:
+    window = {"step": 1, "device_type": "gpu", "span_ns": 100, "busy_ns": 90, "compute_ns": 60, "overlap_ns": 0, "exposed_memcpy_ns": 30, "idle_ns": 10}
+    parts = [{"step": 1, "part": "recompute", "duration_ns": 50}, {"step": 1, "part": "forward", "duration_ns": 10}]
+    tables = {"steps": [{"step": 1, "end_ns": 100, "complete": True}], "busy": [window], "compute_parts": parts}
+    one = build({(0, 0): RankFacts(RankMeta(rank=0, device_type="gpu"), {name: rows_of(name, rows) for name, rows in tables.items()})})
+    got = METRIC.compute(one)
+    account = got.tables["account"]
+    mean = account[account["rank"].isna()].set_index("part")["recoverable_ns"]
+    assert (mean["recompute"], mean["copies"], mean.isna()["compute"]) == (50, 10, True)
+    assert "recoverable_ns" not in got.summary

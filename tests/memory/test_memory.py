@@ -104,8 +104,14 @@ def test_on_a_gpu_totals_are_absolute_and_what_stood_before_is_unknown() -> None
 
 
 def test_parts_larger_than_the_peak_are_not_believed() -> None:
-    got = peak(on_gpu([*CPU[:4], gpu(12, 100, 100, 1), gpu(13, 100, 110, 2), gpu(50, -100, 10, 1), gpu(51, -100, 0, 2)]), 1, "gpu")
+    first = [*CPU[:4], span("PP:0F1", 9, 21), gpu(12, 100, 100, 1), gpu(50, -100, 0, 1)]
+    second = [gpu(13, 100, 110, 2), gpu(51, -100, 0, 2)]
+    names = ("memory_layers", "memory_microbatches", "memory_in_flight")
+    assert all(len(memory_fact(on_gpu(first))[name]) for name in names)
+    trace = on_gpu([*first, *second])
+    got = peak(trace, 1, "gpu")
     assert (got["allocated_peak"], got["unknown"], got["activation"], got["gradient"]) == (110, 110, None, None)
+    assert [len(memory_fact(trace)[name]) for name in names] == [0, 0, 0]
 
 
 def test_a_step_without_events_keeps_the_level_it_began_with() -> None:

@@ -183,3 +183,9 @@ def test_kernels_of_a_real_checkpointed_resnet(shared: Path) -> None:
     events = run_passes(trace).events
     again = events[events["recompute"] & events["device"].notna() & events["kind"].eq(Kind.COMPUTE)]
     assert (len(again), int(again["dur"].sum())) == (want["kernels"], want["kernels_dur_ns"])
+
+
+def test_a_kept_layer_that_holds_less_than_a_repeated_one_measures_nothing() -> None:
+    got = METRIC.compute(with_memory(job(training(4, {1: (1,), 3: (3,)})), {0: 2**28, 1: 2**30, 2: 2**28, 3: 2**27}))
+    assert listed(got.tables["layers"], ["saved_bytes", "saved_source"])[1::2] == [[None, None], [2**27, "measured"]]
+    assert got.summary["saved_bytes"] is None

@@ -57,6 +57,17 @@ def test_what_the_trace_shows_counts_and_not_what_was_declared() -> None:
     assert (none["hardware_flops"], none["recompute_source"]) == (none["model_flops"], "trace")
 
 
+@pytest.mark.parametrize(("layers", "source"), [(2, "trace"), (4, "inferred")])
+def test_layers_that_are_in_no_trace_are_inferred_to_be_like_the_others(layers: int, source: str) -> None:
+    seen = [
+        {"step": 1, "layer": f"layers.{i}", "layer_index": i, "recompute_runs": 1, "forward_products": 4, "recompute_products": 4, "decidable": True}
+        for i in (0, 1)
+    ]
+    got = of(job(recompute=[{"step": 1, "checkpoints": 2, "recompute_ns": 5, "decidable": True}, *seen]), **{**GPT, "layers": layers})
+    assert got.summary["recompute_source"] == source
+    assert any("Not every layer" in note for note in got.notes) == (source == "inferred")
+
+
 def test_a_layer_of_which_a_part_was_repeated_has_no_hfu() -> None:
     part = {"step": 1, "layer": "layers.0", "layer_index": 0, "recompute_runs": 1, "forward_products": 4, "recompute_products": 1, "decidable": True}
     got = of(job(recompute=[{"step": 1, "checkpoints": 1, "recompute_ns": 5, "decidable": True}, part]), **GPT)
@@ -112,6 +123,8 @@ def test_sizes_are_checked_and_stand_above_those_of_the_run() -> None:
         "training": {"microbatches": 2},
         "given": ["layers", "microbatches"],
     }
+    # parameters are stored as they were, whatever the products are computed in
+    assert ModelSizes(dtype="bfloat16").over({"model": {"dtype_bytes": 4}})["model"] == {"dtype_bytes": 4, "dtype": "bfloat16"}
     for wrong in (
         {"layers": 0},
         {"heads": 3, "hidden": 8},
@@ -120,6 +133,12 @@ def test_sizes_are_checked_and_stand_above_those_of_the_run() -> None:
         {"peak_flops": "fast"},
         {"width": 3},
         {"layers": True},
+        {"layers": 10**400},
+        {"dtype": ["float32"]},
+        {"mlp_ratio": 1e307},
+        {"gated_mlp": "yes"},
+        {"peak_flops": 10**400},
+        {"peak_flops": 10**5000},
     ):
         with pytest.raises(UsageError):
             given_sizes(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.analyses import analysis_of as samples_of
 from tests.forged import analysis_of
 from tracekit import analyze
 from tracekit.job.pipelines import pipelines
-from tracekit.job.replay import causes, replay
+from tracekit.job.replay import causes, replay, replays
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
 
@@ -65,3 +66,9 @@ def test_the_report_holds_the_simulation_beside_the_measurement(shared: Path) ->
     summary = analysis_of(shared / "forged" / "pp4_zbh1").result("pipeline").summary
     assert summary["simulated_bubble_ratio"] == pytest.approx(summary["bubble_ratio"], abs=1e-4)
     assert abs(summary["simulation_error_ratio"]) < 1e-3
+
+
+def test_a_jobs_pipelines_are_played_once(shared: Path) -> None:
+    job = analysis_of(shared / "forged" / "pp4_1f1b").job
+    assert pipelines(job) is pipelines(job) and replays(job) is replays(job)
+    assert replace(job, world_size=5)._made == {}

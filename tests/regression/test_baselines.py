@@ -17,7 +17,7 @@ import pytest
 from tests.regression.documents import report
 from tracekit.baselines import open_store
 from tracekit.baselines.files import Folder, checked
-from tracekit.baselines.store import window
+from tracekit.baselines.store import GRACE_NS, window
 from tracekit.compare import snapshot
 from tracekit.errors import InputError, UsageError
 
@@ -58,7 +58,7 @@ def test_pruning_keeps_the_last_commits_and_what_they_point_to(place):
     store = open_store(place)
     for n in range(6):
         store.add([run(100 + n), run(200 + n)], "s", f"c{n}", now=10 * n)
-    old, objects = store.prune(2)
+    old, objects = store.prune(2, now=time.time_ns() + 2 * GRACE_NS)
     assert (len(old), objects) == (8, 8)
     assert [e.commit for e in store.entries()[0]] == ["c4", "c4", "c5", "c5"]
     assert [store.snapshot(e).about["source"] for e in store.entries()[0]] == ["run of 104", "run of 204", "run of 105", "run of 205"]
@@ -87,7 +87,81 @@ def test_a_damaged_object_is_refused_and_a_damaged_entry_left_out(tmp_path):
     assert store.entries()[0] == [] and len(store.entries()[1]) == 1
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "a//b", ".hidden", "a/.git/config", "a\nb", "x" * 200, ""])
+def spoil(store, entry):
+    """Another content under an object's name."""
+    name = f"objects/{entry.snapshot[:2]}/{entry.snapshot}.json"
+    store.files.write([(name, b"{}")], "spoil")
+    with pytest.raises(InputError, match="damaged"):
+        store.snapshot(entry)
+
+
+def test_adding_a_run_again_mends_its_damaged_object(place):
+    store = open_store(place)
+    entry = store.add([run()], "s", "c", now=1)[0]
+    spoil(store, entry)
+    store.add([run()], "s", "c", now=1)
+    assert store.snapshot(entry).timed == run().timed
+
+
+def test_pruning_forgets_runs_whose_object_is_damaged_or_gone(place):
+    store = open_store(place)
+    entries = store.add([run(100), run(101), run(102)], "s", "c", now=1)
+    spoil(store, entries[0])
+    store.files.delete([f"objects/{entries[1].snapshot[:2]}/{entries[1].snapshot}.json"], "lose")
+    assert {e.snapshot for e in store.prune(10)[0]} == {e.snapshot for e in entries[:2]}
+    assert [e.snapshot for e in store.entries()[0]] == [entries[2].snapshot]
+
+
+def test_an_object_that_was_just_added_again_is_not_pruned_from_under_its_job(tmp_path):
+    store = open_store(str(tmp_path))
+    entry = store.add([run()], "s", "c0", now=1)[0]
+    store.add([run(101)], "s", "c1", now=2)
+    path = tmp_path / f"objects/{entry.snapshot[:2]}/{entry.snapshot}.json"
+    os.utime(path, (1, 1))
+    # another job has written its object, and not yet its entry
+    store.files.write([(str(path.relative_to(tmp_path)), run().to_json().encode())], "")
+    assert store.prune(1)[0] == [entry] and path.exists()
+
+
+def test_a_branch_is_the_same_from_any_folder_of_its_repository(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "sub").mkdir()
+    for n, folder in enumerate((tmp_path, tmp_path / "sub")):
+        open_store("git:baselines", folder).add([run(100 + n)], "s", f"c{n}", now=n)
+    assert [len(open_store("git:baselines", f).entries()[0]) for f in (tmp_path, tmp_path / "sub")] == [2, 2]
+
+
+def test_pruning_a_branch_that_is_not_there_makes_none(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert open_store("git:none", tmp_path).prune(3) == ([], 0)
+    assert not subprocess.run(["git", "branch", "--list"], cwd=tmp_path, capture_output=True, check=True).stdout
+
+
+def test_a_commit_that_no_message_can_hold_is_cleaned(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert open_store("git:baselines", tmp_path).add([run()], "s", "a\0b", reason="two\nlines", now=1)[0].commit == "a\0b"
+
+
+def test_deleting_what_is_gone_with_its_folder_is_no_error(tmp_path):
+    store = open_store(str(tmp_path))
+    store.add([run()], "s", "c", now=1)
+    store.files.delete(["objects/zz/gone.json", "entries/no/such/entry.json"], "")
+    assert len(store.entries()[0]) == 1
+
+
+@pytest.mark.parametrize("module", ["files", "branch"])
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch, module):
+    import importlib
+
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    store = open_store("git:baselines" if module == "branch" else str(tmp_path / "store"), tmp_path)
+    entry = store.add([run()], "s", "c", now=1)[0]
+    monkeypatch.setattr(importlib.import_module(f"tracekit.baselines.{module}"), "MAX_BYTES", 100)
+    with pytest.raises(InputError, match="larger than 100 bytes"):
+        store.snapshot(entry)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "a//b", ".hidden", "a/.git/config", "a\nb", "a\n", "x" * 200, ""])
 def test_no_name_leaves_the_store(name):
     with pytest.raises(InputError):
         checked(name)
@@ -160,7 +234,7 @@ def test_what_a_killed_job_left_is_taken_away_later(tmp_path):
     store.files.write([(orphan, b"{}")], "")
     now = time.time_ns()
     assert store.prune(10, now=now)[1] == 0
-    assert store.prune(10, now=now + 2 * 3600 * 10**9)[1] == 1
+    assert store.prune(10, now=now + 2 * GRACE_NS)[1] == 1
     assert len(Folder(tmp_path).names("objects")) == 1 and len(store.entries()[0]) == 1
 
 

@@ -7,7 +7,10 @@ import json
 import pytest
 
 from tests.regression.documents import report
+from tracekit.baselines import Store
 from tracekit.cli import main
+from tracekit.compare import snapshot
+from tracekit.settings import files
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +64,8 @@ def test_1_where_a_limit_is_broken(tmp_path, capsys):
         ["compare", "a", "--", "b", "--", "c"],
         ["compare", "a", "b", "--inconclusive", "maybe"],
         ["compare", "a", "b", "--limit", "nonsense"],
+        ["compare", "a", "b", "--limit", "step_time_ns <= 1e999"],
+        ["check", "a", "--baseline", "~nobody-of-this-name/x"],
         ["check", "a"],
         ["check", "a", "--baseline", "s", "--missing-baseline", "maybe"],
         ["baseline", "forget", "--baseline", "s"],
@@ -141,10 +146,103 @@ def test_names_from_files_cannot_command_a_terminal(tmp_path, capsys):
     for table in ("by_layer", "instances"):
         for row in nasty["metrics"]["collectives"]["tables"][table]:
             row["layer"] = row["layer"].replace("layers.1", "x\x1b]0;owned\x07\u202e\n::error::")
+    for row in nasty["metrics"]["budget"]["tables"]["ranks"]:
+        row["part"] = row["part"].replace("idle", "::error::x\x1b]0;owned\x07\u202e\n::error::")
     (tmp_path / "nasty.json").write_text(json.dumps(nasty))
-    main(["compare", runs(tmp_path, "a", 1), "nasty.json"])
-    out = capsys.readouterr().out
-    assert not set(out) & {"\x1b", "\x07", "\u202e"} and not any(line.startswith("::") for line in out.splitlines())
+    kept = snapshot(nasty).to_dict()
+    kept["timed"] += [{"metric": name, "where": {"axis": name}, "value": 1.0} for name in ("\x1b[31m_ns", "\n::error::", "::warning::y")]
+    kept["facts"] += [{"metric": "::notice::\x1b", "where": {}, "value": "\x1b\n::error::"}]
+    kept["fingerprint"]["::error::\x1b"] = "\n::error::"
+    (tmp_path / "kept.json").write_text(json.dumps(kept))
+    base = runs(tmp_path, "a", 1)
+    for arguments in ([base, "nasty.json"], [base, "kept.json"], ["kept.json", "nasty.json", "--allow-incomparable"]):
+        main(["compare", *arguments])
+        out = capsys.readouterr().out
+        assert "error: :" in out
+        assert not set(out) & {"\x1b", "\x07", "\u202e"} and not any(line.lstrip().startswith("::") for line in out.splitlines())
+
+
+HUGE = 10**400
+
+
+def damaged(metric, table, **cells):
+    made = report()
+    for row in made["metrics"][metric]["tables"][table]:
+        row.update(cells)
+    return made
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        damaged("breakdown", "devices", step=[]),
+        damaged("collectives", "instances", nbytes=[]),
+        damaged("collectives", "instances", axis=[], direction={}),
+        damaged("budget", "ranks", rank={}, part=[], device=[[]]),
+        damaged("step_time", "steps", capture={}, window_ns=HUGE),
+        damaged("breakdown", "devices", kernels=HUGE, compute_ns=-HUGE),
+        damaged("step_time", "steps", window_ns=1e308, step=HUGE),
+        report(device_names=7),
+        report(device_names=["\ud800"], world_size=HUGE, mesh={"tp\udfff": 2}),
+    ],
+    ids=range(9),
+)
+def test_a_report_that_makes_no_sense_is_no_bug_of_ours(tmp_path, capsys, head):
+    base = runs(tmp_path, "a", 2)
+    (tmp_path / "b.json").write_text(json.dumps(head))
+    for more in ([], ["--json"]):
+        assert main(["compare", base, "--", "b.json", *more, "--allow-incomparable"]) in (0, 1, 3)
+        assert capsys.readouterr().out.encode()
+    assert main(["baseline", "add", "b.json", "--baseline", "store", "--commit", "c"]) == 0
+    assert main(["check", "b.json", "--baseline", "store", "--json"]) in (0, 1, 3)
+
+
+def test_a_setup_with_an_infinite_number_is_refused(tmp_path, capsys):
+    base = runs(tmp_path, "a", 1)
+    (tmp_path / "b.json").write_text(json.dumps(report(world_size=7)).replace('"world_size": 7', '"world_size": 1e999'))
+    assert main(["compare", base, "b.json"]) == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_store_beside_the_configuration_is_found_from_a_subfolder(tmp_path, monkeypatch, capsys):
+    (tmp_path / "tracekit.toml").write_text('baseline = "store"\n')
+    base = runs(tmp_path, "a", 6)
+    assert main(["baseline", "add", base, "--commit", "c"]) == 0
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    assert main(["check", base]) == 0
+
+
+def test_check_reads_each_snapshot_once_and_the_configuration_once(tmp_path, monkeypatch, capsys):
+    for n in range(6):
+        main(["baseline", "add", runs(tmp_path, f"m{n}", 1, 100 + n), "--baseline", "store", "--commit", f"c{n}"])
+    (tmp_path / "tracekit.toml").write_text("window = 3\n")
+    read: list[str] = []
+    snapshot_of, parsed = Store.snapshot, files._parsed
+    monkeypatch.setattr(Store, "snapshot", lambda self, entry: read.append("snapshot") or snapshot_of(self, entry))
+    monkeypatch.setattr(files, "_parsed", lambda path: read.append("file") or parsed(path))
+    main(["check", str(tmp_path / "m0"), "--baseline", "store"])
+    assert (read.count("snapshot"), read.count("file")) == (3, 1)
+
+
+def test_a_damaged_snapshot_of_another_setup_blocks_nobody(tmp_path, capsys):
+    own, other = runs(tmp_path, "a", 6), runs(tmp_path, "b", 1, device_names=["A100"])
+    assert main(["baseline", "add", own, "--baseline", "store", "--commit", "c0"]) == 0
+    before = {*tmp_path.glob("store/objects/*/*.json")}
+    assert main(["baseline", "add", other, "--baseline", "store", "--commit", "c1"]) == 0
+    (of_other,) = {*tmp_path.glob("store/objects/*/*.json")} - before
+    of_other.write_text("{}")
+    capsys.readouterr()
+    assert main(["check", own, "--baseline", "store"]) == 0
+    assert "left out: " in capsys.readouterr().err
+    assert main(["check", runs(tmp_path, "d", 6, device_names=["B200"]), "--baseline", "store"]) == 3
+    # of its own setup it does, and says what to do
+    assert main(["check", other, "--baseline", "store"]) == 4
+    assert "add the run again" in capsys.readouterr().err
+    assert main(["baseline", "add", other, "--baseline", "store", "--commit", "c1"]) == 0
+    capsys.readouterr()
+    assert main(["check", other, "--baseline", "store", "--json"]) == 0
+    assert len(document(capsys)["base"]) == 1
 
 
 def test_check_against_a_rolling_baseline(tmp_path, capsys):

@@ -95,6 +95,113 @@ def test_a_metric_that_vanishes_is_no_gain():
     assert row.reason == "unknown in the head: no communication was recorded"
 
 
+def with_cells(document, metric_name, table, when=lambda row: True, **cells):
+    """A copy of a report with other cells in the rows of one table."""
+    out = copy.deepcopy(document)
+    for row in out["metrics"][metric_name]["tables"][table]:
+        if when(row):
+            row.update(cells)
+    return out
+
+
+def peaks(*of_ranks):
+    """A CPU job's memory, one peak per rank."""
+    rows = [{"rank": n, "device_type": "cpu", "step": None, "allocated_peak_bytes": v, "reserved_peak_bytes": v} for n, v in enumerate(of_ranks)]
+    return changed(report(), memory=metric({"peaks": rows}))
+
+
+UNTOLD = "whether anything was computed again cannot be told"
+NULL = "its report holds null for a step or rank"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "name", "why"),
+    [
+        (report(), with_cells(report(), "collectives", "by_layer", nbytes=None), "collective_bytes", NULL),
+        (report(), with_cells(report(), "collectives", "by_layer", lambda r: r["step"] == 4, count=None), "collective_count", NULL),
+        (report(), with_cells(report(), "breakdown", "devices", lambda r: r["rank"] == 1, kernels=None), "kernel_count", NULL),
+        (recomputing(report()), changed(report(), recompute=absent("compiled")), "recompute_runs", "compiled"),
+        (recomputing(report()), with_cells(recomputing(report()), "recompute", "layers", decidable=False), "recompute_runs", UNTOLD),
+        (piped(report()), with_cells(piped(report()), "pipeline", "pipelines", lambda r: r["step"] == 4, schedule=None), "schedule", NULL),
+        (report(), with_cells(report(), "budget", "ranks", lambda r: r["part"] == "comm_transfer", duration_ns=None), "comm_transfer_ns", NULL),
+        (peaks(10, 12), peaks(10, None), "measured_peak_bytes", "the peak of a rank is unknown"),
+        (peaks(10, 12), peaks(10, None), "reserved_peak_bytes", "the peak of a rank is unknown"),
+    ],
+)
+def test_what_the_head_does_not_know_is_neither_gain_nor_loss(base, head, name, why):
+    made = against(base, head)
+    rows = [r for r in made.rows if r.key.metric == name and r.verdict != Verdict.UNCHANGED]
+    assert rows and {(r.verdict, r.head, r.reason) for r in rows} == {(Verdict.INCOMPARABLE, None, f"unknown in the head: {why}")}
+    # of memory reserved a regression only warns, so that it decides nothing
+    assert made.verdict == Verdict.INCOMPARABLE
+    assert from_dict(json.loads(snapshot(head).to_json())) == snapshot(head)
+
+
+def test_what_nobody_knows_is_not_compared_and_none_is_not_the_same():
+    """No all-gather in the base is known to be none; in the head nobody knows how many there were."""
+    row = {"step": 3, "layer": "layers.0", "layer_last": None, "axis": "tp", "direction": "forward", "kind": "all_gather", "count": None, "nbytes": None}
+    head = report()
+    head["metrics"]["collectives"]["tables"]["by_layer"].append(row)
+    assert [r.base for r in against(report(), head).rows if r.verdict == Verdict.INCOMPARABLE] == [0, 0]
+    assert against(head, head).verdict == Verdict.UNCHANGED
+
+
+def test_beyond_64_ranks_one_unknown_rank_leaves_the_extremes_unknown():
+    def job(kernels):
+        rows = [{"rank": n, "capture": 0, "device": 0, "step": 3, "kernels": k} for n, k in enumerate(kernels)]
+        return snapshot(changed(report(), breakdown=metric({"devices": rows})))
+
+    least, greatest = key("kernel_count", rank="least"), key("kernel_count", rank="greatest")
+    assert {k: v for k, v in job([*range(10, 74), 99]).facts.items() if k.metric == "kernel_count"} == {least: 10, greatest: 99}
+    assert set(job([*range(10, 74), None]).unknown) >= {least, greatest}
+
+
+def history(*step_ms):
+    """A commit per number, each with one run of that step."""
+    return [(f"c{n}", [snapshot(report(step_ms=ms + n / 1000))]) for n, ms in enumerate(step_ms)]
+
+
+@pytest.mark.parametrize(("head", "verdict"), [(100, "unchanged"), (90, "unchanged"), (110, "regressed")])
+def test_the_commit_that_repairs_a_regression_is_not_blamed_for_it(head, verdict):
+    past = history(*[100] * 10, *[110] * 10)
+    made = compare([r for _, runs in past for r in runs], [snapshot(report(step_ms=head))], FACTS, history=past)
+    step = next(d for d in made.drift if d["metric"] == "step_time_ns")
+    assert step["shift"] == pytest.approx(0.1, abs=0.001) and step["head_shift"] == pytest.approx(head / 100 - 1, abs=0.001)
+    assert step["verdict"] == verdict
+
+
+def test_one_run_on_each_side_says_nothing_of_what_it_could_see():
+    step = next(r for r in against(report(), report()).rows if r.key.metric == "step_time_ns")
+    assert (step.shift, step.low, step.high, step.detectable) == (0.0, None, None, None)
+
+
+def test_two_runs_against_one_end_without_a_bug():
+    noisy = [report(step_ms=ms) for ms in (100, 150)]
+    step = next(r for r in against(noisy, report(step_ms=101), Rules(false_alarm=0.0001)).rows if r.key.metric == "step_time_ns")
+    assert step.verdict == Verdict.INCONCLUSIVE and step.detectable is None
+
+
+def test_layers_that_did_not_change_need_no_interval():
+    base, head = ([report(step_ms=107 + 0.1 * n, transfer_ms={2: slow + 0.01 * n, 3: 2 + 0.01 * n}) for n in range(10)] for slow in (2.0, 4.5))
+    rows = {r.key.place("layer"): r for r in against(base, head, Rules()).rows if r.key.metric == "layer_transfer_ns"}
+    assert rows["layers.2"].verdict == Verdict.REGRESSED and rows["layers.2"].low is not None
+    assert rows["layers.3"].verdict == Verdict.UNCHANGED and rows["layers.3"].low is None and rows["layers.3"].detectable is not None
+
+
+def test_a_kind_is_doubted_in_words_that_are_known_to_be_true():
+    base, head = (with_cells(report(), "breakdown", "devices", kernels=None) for _ in range(2))
+    head["metrics"]["collectives"]["tables"].update(by_layer=[], instances=[])
+    reasons = {r.reason for r in against(base, head).rows if r.key.metric == "collective_count"}
+    assert reasons == {"no all_reduce is left, and how many kernels ran is unknown: it may only go by a name that is not known"}
+
+
+def test_a_kind_of_which_some_steps_have_one_is_not_gone():
+    head = with_cells(report(), "collectives", "by_layer", lambda r: r["layer"] != "layers.0", count=0, nbytes=0)
+    head = with_cells(head, "collectives", "by_layer", lambda r: r["layer"] == "layers.0" and r["step"] == 5, count=2)
+    rows = [r for r in against(report(), head).rows if r.key.metric == "collective_count"]
+    assert {r.key.place("layer"): r.verdict.value for r in rows} == {"layers.0": "regressed", **{f"layers.{n}": "improved" for n in (1, 2, 3)}}
+
+
 def test_a_kind_that_is_gone_without_its_kernels_is_doubted():
     head = report()
     head["metrics"]["collectives"]["tables"].update(by_layer=[], instances=[])
@@ -164,7 +271,33 @@ def test_limits(text, verdict):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "bubble_ratio", "bubble_ratio <= ", "x <= 1; import os", "bubble_ratio <= 3 GiB", "__import__('os') <= 1", "a_ns[tp] <= 1 ms"]
+    ("text", "head", "value", "verdict"),
+    [
+        ("collective_count <= 3", with_cells(report(), "collectives", "by_layer", lambda r: r["step"] == 4, count=900), 900, Verdict.REGRESSED),
+        ("kernel_count >= 400", with_cells(report(), "breakdown", "devices", lambda r: r["rank"] == 1, kernels=1), 1, Verdict.REGRESSED),
+        ("kernel_count > 400", report(), 504, Verdict.UNCHANGED),
+        ("collective_bytes <= 3 KiB", with_cells(report(), "collectives", "by_layer", lambda r: r["step"] == 4, nbytes=None), None, Verdict.INCONCLUSIVE),
+        ("idle_ns <= 1 s", with_cells(report(), "budget", "ranks", lambda r: r["part"] == "idle", duration_ns=None), None, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_of_several_places_and_steps_the_one_nearest_to_the_limit_decides(text, head, value, verdict):
+    (row,) = against(report(), head, Rules(overrides=FACTS.overrides, budgets=(budget(text),))).budgets
+    assert (row["value"], row["verdict"]) == (value, verdict)
+    assert (row["reason"] is None) == (value is not None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step_time_ns <= 1e999",
+        "",
+        "bubble_ratio",
+        "bubble_ratio <= ",
+        "x <= 1; import os",
+        "bubble_ratio <= 3 GiB",
+        "__import__('os') <= 1",
+        "a_ns[tp] <= 1 ms",
+    ],
 )
 def test_what_is_no_limit_is_refused(text):
     with pytest.raises(UsageError):
@@ -198,6 +331,9 @@ def test_a_snapshot_says_the_same_as_its_report():
         lambda d: d["facts"].append({"metric": "schedule", "where": {}, "value": [["deep"]]}),
         lambda d: d["facts"].append({"metric": "schedule", "where": [], "value": 1}),
         lambda d: d["facts"].append(7),
+        lambda d: d["timed"].append({"metric": "step_time_ns", "where": {}, "value": 10**400}),
+        lambda d: d["unknown"].append({"metric": 7}),
+        lambda d: d["fingerprint"].update(world_size=float("inf")),
         lambda d: d.update(fingerprint=[]),
     ],
 )
@@ -216,6 +352,12 @@ def test_a_report_that_holds_nonsense_is_read_as_unknown(rows):
     for part in document["metrics"].values():
         part["tables"] = dict.fromkeys(part["tables"], rows)
     assert against(report(), document, Rules()).verdict in (Verdict.INCOMPARABLE, Verdict.REGRESSED, Verdict.INCONCLUSIVE)
+
+
+def test_what_looks_like_the_whole_recording_but_is_damaged_is_not_summed():
+    """Steps that cannot be read are not rows of the whole recording, whose kernels would add up."""
+    made = against(report(), with_cells(report(), "breakdown", "devices", step=[]))
+    assert {r.verdict for r in made.rows if r.key.metric == "kernel_count"} == {Verdict.INCOMPARABLE}
 
 
 def test_every_part_of_the_step_has_an_entry():

@@ -45,6 +45,16 @@ def test_environment_over_project_over_user(folder):
     assert found.rules.overrides[1].places == (("layer", "layers.1*"), ("rank", "0")) and found.rules.overrides[1].severity == Severity.WARN
 
 
+@pytest.mark.parametrize("place", ["git:baselines", "s3://bucket/x", "~/x", "/srv/x"])
+def test_only_a_relative_folder_is_taken_from_where_the_file_is(folder, place):
+    def told(text):
+        (folder / "repo" / "tracekit.toml").write_text(f'baseline = "{text}"\n')
+        return settings(folder=folder / "repo" / "deep", variables={"HOME": str(folder)}).values["baseline"]
+
+    assert told("store") == str(folder / "repo" / "store")
+    assert told(place) == place
+
+
 def test_tracekit_toml_stands_before_pyproject(folder):
     (folder / "repo" / "tracekit.toml").write_text('scenario = "own"\n')
     assert settings(folder=folder / "repo", variables={"HOME": str(folder)}).values["scenario"] == "own"
@@ -64,6 +74,7 @@ def test_nothing_is_looked_for_above_the_repository(folder):
         ("window = 0", "window: a whole number"),
         ("false_alarm = nan", "false_alarm: a number from 0.0001 to 0.5"),
         ("false_alarm = inf", "false_alarm: a number"),
+        (f"false_alarm = 1{'0' * 400}", "false_alarm: a number"),
         ("ignore = 'torch'", "ignore: a list of texts"),
         ("inconclusive = 'maybe'", "inconclusive: one of pass, fail"),
         ("limits = ['bubble_ratio <= __import__(1)']", "limits: "),

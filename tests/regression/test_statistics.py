@@ -40,6 +40,9 @@ def test_mann_whitney_is_scipys_without_ties(values, data):
 def test_many_runs_take_the_normal_approximation():
     a, b = np.arange(50) + 0.0, np.arange(50) + 3.5
     assert s.mann_whitney(a, b) == pytest.approx(mannwhitneyu(a, b, method="asymptotic").pvalue)
+    ties = np.arange(50) % 7
+    assert s.mann_whitney(ties, ties[:20] + 2) == pytest.approx(mannwhitneyu(ties, ties[:20] + 2, method="asymptotic").pvalue)
+    assert s.mann_whitney([1.0] * 50, [1.0] * 20) == 1.0
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))

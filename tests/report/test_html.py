@@ -14,7 +14,7 @@ import pytest
 from tests.report.builder import FakeAnalysis, finding, pipeline, tp
 from tracekit.metrics.base import Result
 from tracekit.report import html, index
-from tracekit.report.comparison import Compared, cards, compare
+from tracekit.report.side_by_side import Compared, cards, tables
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -114,7 +114,7 @@ def test_an_emulated_run_wears_a_badge_in_every_section(page):
 
 def test_the_comparison_puts_measured_figures_beside_theory():
     runs = [Compared("tp", "tp/report.html", tp().to_dict()), Compared("pp", "pp/report.html", pipeline().to_dict())]
-    time, _, memory = compare(runs)
+    time, _, memory = tables(runs)
     assert time.rows[1][5:7] == ("29.0 %", "27.3 %") and time.rows[0][5:7] == ("–", "–")
     assert time.rows[0][2] == "computed" and time.rows[1][2] == "emulated"
     assert memory.rows[0][1:4] == ("98.0 MiB", "40.0 MiB", "38.0 MiB") and memory.rows[0][5:7] == ("10.0 %", "33.3 %")
@@ -133,7 +133,7 @@ def test_collectives_are_counted_per_layer_and_microbatch():
     collectives = run.results["collectives"]
     of = collectives.tables["by_layer"].assign(step=1)
     both = Result(collectives.summary, {"by_layer": pd.concat([of, of.assign(step=2)], ignore_index=True)})
-    grid = compare([Compared("tp", "", FakeAnalysis({**run.results, "collectives": both}, run.run).to_dict())])[1]
+    grid = tables([Compared("tp", "", FakeAnalysis({**run.results, "collectives": both}, run.run).to_dict())])[1]
     assert grid.rows == (("tp", "all_reduce", "4", "2 forward + 2 backward", "32.0 MiB", "72.0 ms", "64.0 ms"),)
 
 

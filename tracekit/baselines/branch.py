@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tracekit.baselines.files import checked
+from tracekit.baselines.files import MAX_BYTES, checked
 from tracekit.errors import InputError, UsageError
+from tracekit.wording import clean
 
 #: Times that a change is tried again on top of somebody else's.
 TRIES = 40
@@ -40,15 +41,21 @@ class Branch:
     def names(self, under: str) -> list[str]:
         """Names of the files under a folder, sorted."""
         head = self._head()
-        listed = self._git("ls-tree", "-r", "-z", "--name-only", head, "--", checked(under)) if head else b""
+        listed = self._git("ls-tree", "-r", "-z", "--full-tree", "--name-only", head, "--", checked(under)) if head else b""
         return sorted(n for n in listed.decode("utf-8", "replace").split("\0") if n)
 
     def read(self, name: str) -> bytes:
         """A file's bytes."""
         head = self._head()
-        done = self._run(["cat-file", "blob", f"{head}:{checked(name)}"]) if head else None
-        if done is None or done.returncode:
+        blob = f"{head}:{checked(name)}"
+        size = self._run(["cat-file", "-s", blob]) if head else None
+        if size is None or size.returncode:
             raise InputError("there is no such file on the branch", f"{self}/{name}")
+        if int(size.stdout) > MAX_BYTES:
+            raise InputError(f"larger than {MAX_BYTES:,} bytes, which no snapshot is", f"{self}/{name}")
+        done = self._run(["cat-file", "blob", blob])
+        if done.returncode:
+            raise InputError("this is no file of the branch", f"{self}/{name}")
         return done.stdout
 
     def write(self, files: Iterable[tuple[str, bytes]], message: str) -> None:
@@ -59,10 +66,17 @@ class Branch:
 
     def delete(self, names: Iterable[str], message: str) -> None:
         """Delete files, as one commit."""
-        self._commit("".join(f"0 {_NOBODY}\t{checked(name)}\n" for name in names), message)
+        lines = "".join(f"0 {_NOBODY}\t{checked(name)}\n" for name in names)
+        if lines and self._head():
+            self._commit(lines, message)
+
+    def modified(self, name: str) -> int | None:
+        """A branch does not say when a file was written; nothing is left there without its entry, for both come in one commit."""
+        return None
 
     def _commit(self, lines: str, message: str) -> None:
         """Change the branch's tree; again from its new head where somebody else was faster."""
+        said = clean(" ".join(message.split()), 500)
         for attempt in range(TRIES):
             head = self._head()
             with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +91,7 @@ class Branch:
             }
             parents = ["-p", head] if head else []
             known = {k: v for k, v in os.environ.items() if k in identity}
-            commit = self._git("commit-tree", tree, *parents, "-m", message, more={**identity, **known}).decode().strip()
+            commit = self._git("commit-tree", tree, *parents, "-m", said, more={**identity, **known}).decode().strip()
             if not self._run(["update-ref", self._ref, commit, head or _NOBODY]).returncode:
                 return
             time.sleep(min(0.01 * 2**attempt, 0.5))

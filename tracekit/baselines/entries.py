@@ -10,7 +10,7 @@ from typing import Any
 from tracekit.errors import InputError
 
 ENTRY_SCHEMA = "tracekit.baseline/1"
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def entry_of(document: dict[str, Any], name: str) -> Entry:
     texts = {k: document.get(k) for k in ("snapshot", "scenario", "scope", "commit")}
     created, reason = document.get("created_ns"), document.get("reason")
     right = document.get("schema") == ENTRY_SCHEMA and all(isinstance(v, str) for v in texts.values())
-    if not right or isinstance(created, bool) or not isinstance(created, int) or not (reason is None or isinstance(reason, str)):
+    if not right or isinstance(created, bool) or not isinstance(created, int) or not 0 <= created < 1 << 63 or not (reason is None or isinstance(reason, str)):
         raise InputError(f"this is no {ENTRY_SCHEMA} document", name)
-    if not _DIGEST.match(str(texts["snapshot"])):
+    if not _DIGEST.fullmatch(str(texts["snapshot"])):
         raise InputError("its snapshot is no SHA-256", name)
     return Entry(str(texts["snapshot"]), str(texts["scenario"]), str(texts["scope"]), str(texts["commit"]), created, reason, name)
 

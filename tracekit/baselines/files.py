@@ -12,7 +12,7 @@ from typing import Protocol
 from tracekit.errors import InputError, UsageError
 
 #: Names of files in a store: parts of letters, digits, ``-``, ``_`` and ``.``, none of which is hidden.
-NAME = re.compile(r"^(?:[A-Za-z0-9_-][A-Za-z0-9._-]{0,120}/){0,6}[A-Za-z0-9_-][A-Za-z0-9._-]{0,120}$")
+NAME = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]{0,120}/){0,6}[A-Za-z0-9_-][A-Za-z0-9._-]{0,120}")
 #: A file of a store that is larger is not read.
 MAX_BYTES = 64 << 20
 
@@ -31,14 +31,21 @@ class Files(Protocol):
         """
 
     def write(self, files: Iterable[tuple[str, bytes]], message: str) -> None:
-        """Write files, in their order, each whole or not at all; one that exists already is left as it is.
+        """Write files, in their order, each whole or not at all. One that is there already is as new afterwards, whatever it held.
 
         Raises:
             UsageError: the place cannot be written.
         """
 
     def delete(self, names: Iterable[str], message: str) -> None:
-        """Delete files; one that is gone already is no error."""
+        """Delete files; one that is gone already is no error.
+
+        Raises:
+            UsageError: the place cannot be written.
+        """
+
+    def modified(self, name: str) -> int | None:
+        """When a file was last written, Unix-epoch ns; None where it is gone, or where this place does not say."""
 
 
 def checked(name: str) -> str:
@@ -47,7 +54,7 @@ def checked(name: str) -> str:
     Raises:
         InputError: it does not.
     """
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         raise InputError(f"{name[:80]!r} is no name of a file in a baseline store")
     return name
 
@@ -63,9 +70,9 @@ class Folder:
 
     def names(self, under: str) -> list[str]:
         """Names of the files under a folder, sorted; those being written are left out."""
-        top = self._root / checked(under)
-        found = (p for p in top.rglob("*") if not p.name.startswith(".") and p.is_file())
-        return sorted(p.relative_to(self._root).as_posix() for p in found) if top.is_dir() else []
+        # os.walk passes over folders that another job deletes meanwhile
+        found = (Path(top) / name for top, _, names in os.walk(self._root / checked(under)) for name in names if not name.startswith("."))
+        return sorted(p.relative_to(self._root).as_posix() for p in found if p.is_file())
 
     def read(self, name: str) -> bytes:
         """A file's bytes."""
@@ -81,10 +88,9 @@ class Folder:
         """Write files; each is on the disk before its name is."""
         for name, data in files:
             path = self._root / checked(name)
-            if path.exists():
-                continue
             try:
-                _written(path, data)
+                if not _refreshed(path, data):
+                    _written(path, data)
             except OSError as e:
                 raise UsageError(f"cannot write {path}: {e.strerror or e}; name a folder that is writable") from e
 
@@ -92,14 +98,37 @@ class Folder:
         """Delete files, and the folders that are empty then."""
         for name in names:
             path = self._root / checked(name)
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as e:
+                raise UsageError(f"cannot delete {path}: {e.strerror or e}") from e
             for folder in path.parents:
-                if folder == self._root or any(folder.iterdir()):
+                if folder == self._root:
                     break
                 try:
                     folder.rmdir()
-                except OSError:  # another job has just written there
+                except FileNotFoundError:  # another job was faster
+                    continue
+                except OSError:  # it is not empty
                     break
+
+    def modified(self, name: str) -> int | None:
+        """When a file was last written."""
+        try:
+            return (self._root / checked(name)).stat().st_mtime_ns
+        except OSError:
+            return None
+
+
+def _refreshed(path: Path, data: bytes) -> bool:
+    """Whether a file holds this already; it counts as written just now, so that nobody prunes what is about to be pointed to."""
+    try:
+        same = path.stat().st_size == len(data) and path.read_bytes() == data
+        if same:
+            os.utime(path)
+    except FileNotFoundError:
+        return False
+    return same
 
 
 def _written(path: Path, data: bytes, tries: int = 5) -> None:

@@ -10,7 +10,7 @@ from tracekit.errors import InputError, UsageError
 
 
 class Remote:
-    """Files under a URL. An object store shows an upload when it is whole; names are of their content, so nothing is overwritten.
+    """Files under a URL. An object store shows an upload when it is whole; names are of their content, so nothing is overwritten by anything else.
 
     Args:
         url: such as ``s3://bucket/baselines``.
@@ -57,13 +57,12 @@ class Remote:
             raise InputError(f"cannot be read: {_word(e)}", f"{self._url}/{name}") from e
 
     def write(self, files: Iterable[tuple[str, bytes]], message: str) -> None:
-        """Write files."""
+        """Write files, those too that are there: then they are new, and nobody prunes what is about to be pointed to."""
         for name, data in files:
             path = f"{self._root}/{checked(name)}"
             try:
-                if not self._fs.exists(path):
-                    self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-                    self._fs.pipe_file(path, data)
+                self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+                self._fs.pipe_file(path, data)
             except Exception as e:
                 raise UsageError(f"cannot write {self._url}/{name}: {_word(e)}") from e
 
@@ -76,6 +75,15 @@ class Remote:
                 continue
             except Exception as e:
                 raise UsageError(f"cannot delete {self._url}/{name}: {_word(e)}") from e
+
+    def modified(self, name: str) -> int | None:
+        """When a file was last written."""
+        try:
+            written: float = self._fs.modified(f"{self._root}/{checked(name)}").timestamp()
+            return round(written * 1e9)
+        except Exception:
+            # some places do not say, and fail in their own ways
+            return None
 
 
 def _word(error: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tracekit.compare.inputs import parsed
 from tracekit.compare.snapshot import Snapshot, from_dict
 from tracekit.errors import InputError, UsageError
 
-#: An object without an entry is left alone for this long: its job may be about to write the entry.
+#: An object without an entry is left alone for this long after it was written: a job may be about to write the entry.
 GRACE_NS = 3600 * 10**9
 
 
@@ -85,11 +85,13 @@ class Store:
         name = _object(entry.snapshot)
         data = self.files.read(name)
         if hashlib.sha256(data).hexdigest() != entry.snapshot:
-            raise InputError("damaged: its content is not what its name says; prune it and add the run again", name)
+            raise InputError("damaged: its content is not what its name says; add the run again, or let tracekit baseline prune forget it", name)
         return from_dict(parsed(data, name), f"{entry.scenario}@{entry.commit[:12]}")
 
     def prune(self, keep: int, scenario: str | None = None, *, now: int | None = None) -> tuple[list[Entry], int]:
         """Forget all but the last commits of each scenario and setup; what a person accepted last stays with what came after it.
+
+        Runs whose snapshot is damaged or gone are forgotten as well. A snapshot that nothing points to is deleted when it is old enough.
 
         Args:
             keep: commits to keep.
@@ -108,13 +110,17 @@ class Store:
             if scenario is None or name == scenario:
                 kept = {e.name for _, of in window(members, keep) for e in of}
                 old += [e for e in members if e.name not in kept]
+        gone = {e.name for e in old}
+        there = set(self.files.names("objects"))
+        left = [e for e in every if e.name not in gone and (scenario is None or e.scenario == scenario)]
+        broken = {digest for digest in {e.snapshot for e in left} if not self._whole(digest, there)}
+        old += [e for e in left if e.snapshot in broken]
         self.files.delete([e.name for e in old], f"Prune {len(old)} run(s)")
         gone = {e.name for e in old}
         used = {e.snapshot for e in every if e.name not in gone}
-        freed = {e.snapshot for e in old} - used
-        # objects that nobody ever pointed to: what killed jobs left, and what jobs are about to point to
-        stray = self._stray(used | {e.snapshot for e in old}, time.time_ns() if now is None else now)
-        names = [_object(d) for d in sorted(freed)] + stray
+        freed = {_object(e.snapshot) for e in old}
+        # beside those that were just freed: what killed jobs left, and what jobs are about to point to
+        names = [n for n in sorted(there - {_object(d) for d in used}) if self._old(n, n in freed, time.time_ns() if now is None else now)]
         # another job may have added an entry for an object in the meantime
         again = {_object(e.snapshot) for e in self.entries()[0]}
         unused = [n for n in names if n not in again]
@@ -122,12 +128,20 @@ class Store:
             self.files.delete(unused, f"Delete {len(unused)} snapshot(s) that nothing points to")
         return old, len(unused)
 
-    def _stray(self, known: Iterable[str], now: int) -> list[str]:
-        if not isinstance(self.files, Folder):
-            return []
-        names = {_object(d) for d in known}
-        root = Path(str(self.files))
-        return [n for n in self.files.names("objects") if n not in names and now - (root / n).stat().st_mtime_ns > GRACE_NS]
+    def _whole(self, digest: str, there: Container[str]) -> bool:
+        """Whether an object holds what its name says; one that cannot be read just now is taken to."""
+        name = _object(digest)
+        if name not in there:
+            return False
+        try:
+            return hashlib.sha256(self.files.read(name)).hexdigest() == digest
+        except InputError:
+            return True
+
+    def _old(self, name: str, freed: bool, now: int) -> bool:
+        """Whether an object that nothing points to can go; where nobody knows its age, only if its entries were just deleted."""
+        written = self.files.modified(name)
+        return freed if written is None else now - written > GRACE_NS
 
 
 def window(entries: Sequence[Entry], commits: int) -> list[tuple[str, list[Entry]]]:
@@ -139,10 +153,11 @@ def window(entries: Sequence[Entry], commits: int) -> list[tuple[str, list[Entry
     """
     accepted = max((n for n, e in enumerate(entries) if e.reason is not None), default=None)
     counted = list(entries) if accepted is None else list(entries[_first_of(entries, accepted) :])
-    groups: dict[str, list[Entry]] = {}
+    # by snapshot: a run that was added twice is one run
+    groups: dict[str, dict[str, Entry]] = {}
     for e in counted:
-        groups.setdefault(e.commit, []).append(e)
-    last = list(groups.items())
+        groups.setdefault(e.commit, {}).setdefault(e.snapshot, e)
+    last = [(commit, list(runs.values())) for commit, runs in groups.items()]
     return last[-commits:] if accepted is None or len(last) <= commits else [last[0], *last[-(commits - 1) :]] if commits > 1 else last[-1:]
 
 
@@ -172,7 +187,10 @@ def open_store(place: str, folder: Path | None = None) -> Store:
         return Store(Remote(place))
     if not place:
         raise UsageError("no baseline store: name one with --baseline FOLDER, git:BRANCH or a URL, or set baseline in tracekit.toml")
-    return Store(Folder(here / Path(place).expanduser()))
+    try:
+        return Store(Folder(here / Path(place).expanduser()))
+    except RuntimeError as e:
+        raise UsageError(f"{place[:100]}: {e}; name the folder as a whole") from e
 
 
 def _object(digest: str) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracekit.cli.comparing import BaselinePlace, ConfigFile, Scenario, scenario_of, snapshots, store_of
+from tracekit.cli.comparing import BaselinePlace, ConfigFile, Scenario, scenario_of, snapshots, store_of, write_json
 from tracekit.cli.reading import Workers, reads
 from tracekit.cli.screen import say
 from tracekit.errors import UsageError
@@ -53,9 +51,12 @@ def baseline(
       tracekit baseline list --baseline git:tracekit-baselines
       tracekit baseline prune --keep 20
     """
+    from tracekit.settings import settings
+
     if action not in ACTIONS:
         raise UsageError(f"there is no action {action!r}: write one of {', '.join(ACTIONS)}")
-    place = store_of(store, config)
+    found = settings(config)
+    place = store_of(store, found)
     if action in ("list", "prune") and paths:
         raise UsageError(f"{action} takes no runs")
     if action == "list":
@@ -77,7 +78,7 @@ def baseline(
             raise UsageError("add takes no reason; accept does, and makes the runs the new normal")
         runs = snapshots(paths, reading, workers)
         told = commit or next((str(s.about["git_commit"]) for s in runs if s.about.get("git_commit")), None) or _git_head()
-        kept = place.add(runs, scenario_of(scenario, config), told, reason=reason)
+        kept = place.add(runs, scenario_of(scenario, found), clean(told), reason=None if reason is None else clean(reason, 2000))
         say(f"kept {plural(len(kept), 'run')} of {kept[0].scenario} at {clean(told, 12)} in {place.files}")
         if json:
             _show(kept, place, json)
@@ -97,7 +98,7 @@ def _show(entries: list[Entry], place: Store, as_json: bool) -> None:
             {"snapshot": e.snapshot, "scenario": e.scenario, "scope": e.scope, "commit": e.commit, "created_ns": e.created, "reason": e.reason, "name": e.name}
             for e in entries
         ]
-        sys.stdout.write(jsonlib.dumps({"schema": "tracekit.baselines/1", "store": str(place.files), "entries": rows}, indent=1, ensure_ascii=False) + "\n")
+        write_json({"schema": "tracekit.baselines/1", "store": str(place.files), "entries": rows})
         return
     if not entries:
         typer.echo(f"no runs are kept in {place.files}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json as jsonlib
-import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,10 +22,11 @@ from tracekit.cli.comparing import (
     scenario_of,
     snapshots,
     store_of,
+    write_json,
 )
 from tracekit.cli.reading import Workers, reads
 from tracekit.cli.screen import say
-from tracekit.errors import NoBaseline, UsageError
+from tracekit.errors import InputError, NoBaseline, UsageError
 from tracekit.reading import DEFAULT, Reading
 
 if TYPE_CHECKING:
@@ -70,18 +70,19 @@ def check(
     from tracekit.compare import compare
     from tracekit.settings import settings
 
-    if (missing := missing_baseline or settings(config).values["missing_baseline"]) not in ("pass", "fail"):
+    found = settings(config)
+    if (missing := missing_baseline or found.values["missing_baseline"]) not in ("pass", "fail"):
         raise UsageError(f"--missing-baseline is pass or fail, not {missing!r}")
-    rules, store, name = rules_of(config, ignore, allow_incomparable, limit), store_of(baseline, config), scenario_of(scenario, config)
-    chosen = asked_inconclusive(inconclusive, config)
+    rules, store, name = rules_of(found, ignore, allow_incomparable, limit), store_of(baseline, found), scenario_of(scenario, found)
+    chosen = asked_inconclusive(inconclusive, found)
     head = snapshots(paths, reading, workers)
-    history = _history(store, name, head[0], rules, settings(config).values["window"])
+    history = _history(store, name, head[0], rules, found.values["window"])
     if not history:
         if missing == "fail":
             raise NoBaseline(f"no baseline of scenario {name!r} in {store.files}: keep one with tracekit baseline add RUN --scenario {name}")
         say(f"no baseline of scenario {name!r} in {store.files}: nothing to compare with")
         if json:
-            sys.stdout.write(jsonlib.dumps({"schema": "tracekit.comparison/1", "verdict": None, "sentence": "no baseline yet", "exit_code": 0}) + "\n")
+            write_json({"schema": "tracekit.comparison/1", "verdict": None, "sentence": "no baseline yet", "exit_code": 0})
         return 0
     base = [run for _, runs in history for run in runs]
     made = compare(base, head, rules, history=history, scenario=name)
@@ -99,7 +100,32 @@ def _history(store: Store, scenario: str, head: Snapshot, rules: Rules, commits:
     scopes: dict[str, list[Entry]] = {}
     for entry in entries:
         scopes.setdefault(entry.scope, []).append(entry)
-    same = [e for of in scopes.values() for e in of if not differences(store.snapshot(of[-1]).fingerprint, head.fingerprint, rules.ignore)[0]]
-    newest = scopes[entries[-1].scope] if entries else []
-    chosen = sorted(same, key=lambda e: (e.created, e.name)) or newest
-    return [(commit, [store.snapshot(e) for e in of]) for commit, of in window(chosen, commits)]
+    setups = {scope: _setup(store, of) for scope, of in scopes.items() if scope != head.scope}
+    kin = {scope for scope, setup in setups.items() if setup is not None and not differences(setup, head.fingerprint, rules.ignore)[0]}
+    same = [e for scope, of in scopes.items() for e in of if scope == head.scope or scope in kin]
+    if same:
+        return [(commit, [store.snapshot(e) for e in of]) for commit, of in window(sorted(same, key=lambda e: (e.created, e.name)), commits)]
+    newest = next((scopes[e.scope] for e in reversed(entries) if setups[e.scope] is not None), [])
+    return [(commit, runs) for commit, of in window(newest, commits) if (runs := _readable(store, of))]
+
+
+def _readable(store: Store, entries: Iterable[Entry]) -> list[Snapshot]:
+    runs = []
+    for entry in entries:
+        try:
+            runs.append(store.snapshot(entry))
+        except InputError as e:
+            say(f"left out: {e}")
+    return runs
+
+
+def _setup(store: Store, entries: list[Entry]) -> Mapping[str, Any] | None:
+    """The fingerprint that some entries share, of the newest that can be read; None, and a line, where none can."""
+    wrong: list[str] = []
+    for entry in reversed(entries):
+        try:
+            return store.snapshot(entry).fingerprint
+        except InputError as e:
+            wrong.append(str(e))
+    say(f"left out: {wrong[0]}")
+    return None

@@ -50,10 +50,12 @@ def compare(
     3 cannot tell, 4 an input is unreadable.
     """
     from tracekit.compare import compare as compared
+    from tracekit.settings import settings
 
     base, head = sides(paths)
-    rules = rules_of(config, ignore, allow_incomparable, limit)
-    chosen = asked_inconclusive(inconclusive, config)
+    found = settings(config)
+    rules = rules_of(found, ignore, allow_incomparable, limit)
+    chosen = asked_inconclusive(inconclusive, found)
     made = compared(snapshots(base, reading, workers), snapshots(head, reading, workers), rules)
     return ended_with(made, as_json=json, inconclusive=chosen)
 

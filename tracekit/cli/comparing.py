@@ -18,6 +18,7 @@ from tracekit.reading import DEFAULT, Reading
 if TYPE_CHECKING:
     from tracekit.baselines import Store
     from tracekit.compare import Comparison, Rules, Snapshot
+    from tracekit.settings import Settings
 
 Ignore = Annotated[
     list[str] | None,
@@ -54,12 +55,11 @@ def _of(progress: Meter, path: Path) -> Any:
     return lambda done, total, what: progress(done, total, f"{path.name}: {what}")
 
 
-def rules_of(config: Path | None, ignore: Sequence[str] | None, allow: bool, limits: Sequence[str] | None) -> Rules:
+def rules_of(found: Settings, ignore: Sequence[str] | None, allow: bool, limits: Sequence[str] | None) -> Rules:
     """The project's rules, with what the command line says on top."""
     from tracekit.compare.budgets import budget
-    from tracekit.settings import settings
 
-    rules = settings(config).rules
+    rules = found.rules
     return replace(
         rules,
         ignore=(*rules.ignore, *(name for given in ignore or () for name in given.split(",") if name)),
@@ -68,37 +68,41 @@ def rules_of(config: Path | None, ignore: Sequence[str] | None, allow: bool, lim
     )
 
 
-def store_of(place: str | None, config: Path | None) -> Store:
+def store_of(place: str | None, found: Settings) -> Store:
     """The baseline store that is named, or set.
 
     Raises:
         UsageError: none is.
     """
     from tracekit.baselines import open_store
-    from tracekit.settings import settings
 
-    return open_store(place or settings(config).values["baseline"] or "")
+    return open_store(place or found.values["baseline"] or "")
 
 
-def scenario_of(given: str | None, config: Path | None) -> str:
+def scenario_of(given: str | None, found: Settings) -> str:
     """The scenario that is named, or set."""
-    from tracekit.settings import settings
-
-    return given or str(settings(config).values["scenario"])
+    return _written(given or str(found.values["scenario"]))
 
 
-def asked_inconclusive(given: str | None, config: Path | None) -> str | None:
+def asked_inconclusive(given: str | None, found: Settings) -> str | None:
     """``pass``, ``fail`` or None.
 
     Raises:
         UsageError: it is something else.
     """
-    from tracekit.settings import settings
-
-    chosen = given if given is not None else settings(config).inconclusive
+    chosen = given if given is not None else found.inconclusive
     if chosen not in (None, "pass", "fail"):
         raise UsageError(f"--inconclusive is pass or fail, not {chosen!r}")
     return chosen
+
+
+def write_json(document: dict[str, Any]) -> None:
+    """A document to stdout; what of a command line or file name is no text becomes ``�``."""
+    sys.stdout.write(_written(jsonlib.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)) + "\n")
+
+
+def _written(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def ended_with(comparison: Comparison, *, as_json: bool, inconclusive: str | None) -> int:
@@ -109,7 +113,7 @@ def ended_with(comparison: Comparison, *, as_json: bool, inconclusive: str | Non
     code = exit_code(comparison.verdict, inconclusive)
     document = {**comparison.to_dict(), "exit_code": code}
     if as_json:
-        sys.stdout.write(jsonlib.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        write_json(document)
     elif rich_terminal():
         from rich.console import Console
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as jsonlib
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tracekit.cli.comparing import write_json
 from tracekit.errors import UsageError
 from tracekit.wording import clean
 
@@ -39,7 +38,7 @@ def config(
     if json:
         rows = [{"key": k, "value": v, "origin": found.origins[k], "meaning": BY_KEY[k].meaning} for k, v in found.values.items()]
         overrides = [{"origin": o, "rule": text} for o, text in found.overrides]
-        sys.stdout.write(jsonlib.dumps({"schema": "tracekit.config/1", "settings": rows, "rules": overrides}, indent=1, ensure_ascii=False) + "\n")
+        write_json({"schema": "tracekit.config/1", "settings": rows, "rules": overrides})
         return
     width = max(map(len, found.values))
     for name, value in found.values.items():

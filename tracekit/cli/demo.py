@@ -15,8 +15,8 @@ import typer
 from tracekit.cli.screen import Meter, meter, rich_terminal, say, write
 
 if TYPE_CHECKING:
-    from tracekit.report.comparison import Compared
     from tracekit.report.parts import Grid
+    from tracekit.report.side_by_side import Compared
 
 _EMULATED_NS = 60_000_000
 _MODEL = {"layers": 4, "hidden": 512, "heads": 8, "sequence": 256, "microbatch_size": 2, "microbatches": 2, "steps": 5}
@@ -125,7 +125,7 @@ def _samples() -> dict[str, Path]:
 def _analyse(sources: dict[str, Path], out: Path, progress: Meter) -> list[Compared]:
     from tracekit.analysis import analyze
     from tracekit.report import render
-    from tracekit.report.comparison import Compared
+    from tracekit.report.side_by_side import Compared
 
     runs = []
     for number, (name, path) in enumerate(sources.items()):
@@ -139,11 +139,11 @@ def _analyse(sources: dict[str, Path], out: Path, progress: Meter) -> list[Compa
 
 def _compare(runs: Sequence[Compared], out: Path) -> None:
     from tracekit.report import index
-    from tracekit.report.comparison import compare, sentences
+    from tracekit.report.side_by_side import sentences, tables
 
     for name, _, text in sentences(runs):
         typer.echo(f"{name}: {text}")
-    for line in _tables(compare(runs)):
+    for line in _tables(tables(runs)):
         if rich_terminal():
             from rich.console import Console
 

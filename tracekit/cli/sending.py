@@ -7,7 +7,7 @@ import http.client
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +21,10 @@ _TRIES = 9
 _TIMEOUT_S = 120.0
 #: Answers after which the same request may succeed.
 _AGAIN = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
+
+
+class NotTaken(InputError):
+    """The server knows no use for this file: it is no trace, or its name is none. The others may go on without it."""
 
 
 class Item(NamedTuple):
@@ -106,7 +110,8 @@ class Dashboard:
             progress: takes the bytes that are there.
 
         Raises:
-            InputError: the server refuses it, or it cannot be read to its end.
+            NotTaken: it is no trace.
+            InputError: the server has no room for it, or it cannot be read to its end; a run without it would lack a rank.
         """
         size, mark = item.path.stat().st_size, item.mark
         match = [u for u in known if (u.get("label"), u.get("size_bytes"), u.get("mark")) == (item.label, size, mark)]
@@ -140,14 +145,14 @@ class Dashboard:
         metadata = ",".join(f"{key} {base64.b64encode(value.encode('utf-8', 'replace')).decode()}" for key, value in told.items())
         answer = self.ask("POST", "/api/uploads", first, {"Upload-Length": str(size), "Upload-Metadata": metadata, **_BYTES})
         if answer.status != 201:
-            raise InputError(answer.error.removeprefix(f"{item.label}: "), item.path)
+            raise _refusal(item, answer, (400, 415))
         return answer.headers["location"].rsplit("/", 1)[1], int(answer.headers["upload-offset"])
 
     def _append(self, item: Item, id: str, offset: int, piece: bytes) -> int:
         answer = self.ask("PATCH", f"/api/uploads/{id}", piece, {"Upload-Offset": str(offset), **_BYTES})
         if answer.status in (204, 409) and "upload-offset" in answer.headers:  # 409: an answer was lost, the bytes are there
             return int(answer.headers["upload-offset"])
-        raise InputError(answer.error.removeprefix(f"{item.label}: "), item.path)
+        raise _refusal(item, answer, (415,))
 
     def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         if self._line is None:
@@ -167,6 +172,12 @@ class Dashboard:
         except ValueError:
             document = {"error": f"the server answered {answer.status}, and is no dashboard of tracekit" if answer.status >= 400 else None}
         return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, document if isinstance(document, dict) else {})
+
+
+def _refusal(item: Item, answer: Answer, of_the_file: Collection[int]) -> InputError:
+    """Why a file is not taken: for what it is, or for want of room, a quota, a limit."""
+    kind = NotTaken if answer.status in of_the_file else InputError
+    return kind(answer.error.removeprefix(f"{item.label}: "), item.path)
 
 
 _BYTES = {"Content-Type": "application/offset+octet-stream"}

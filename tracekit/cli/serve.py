@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as text
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from tracekit.cli.screen import say
 from tracekit.errors import UsageError
+from tracekit.reading import DEFAULT
 
 _SIZE = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?$", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -37,6 +39,12 @@ def serve(
     keep_free: Annotated[str | None, typer.Option(metavar="SIZE", help="Space on the disk that stays free.", show_default="2G")] = None,
     ttl_days: Annotated[float | None, typer.Option(metavar="DAYS", help="Delete runs that nobody opened for so long.", show_default="kept")] = None,
     workers: Annotated[int, typer.Option(min=0, help="Runs that are read at the same time.")] = 1,
+    job_memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory of each process that reads.", show_default="16G")] = None,
+    job_seconds: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Longest time that reading a run may take.", show_default="3600")] = None,
+    max_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Most that a file may unpack to.", show_default="8G")] = None,
+    max_ratio: Annotated[int, typer.Option(min=1, help="Most bytes it may unpack to per packed byte (past 64 MiB).")] = DEFAULT.max_ratio,
+    max_events: Annotated[int, typer.Option(min=1, help="Most records of one file.")] = DEFAULT.max_events,
+    max_members: Annotated[int, typer.Option(min=1, help="Most files in an archive.")] = DEFAULT.max_members,
     json: Annotated[bool, typer.Option("--json", help="Write the address as one JSON document to stdout once it answers.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -66,7 +74,10 @@ def serve(
         "max_upload_bytes": size(max_upload),
         "min_free_bytes": size(keep_free),
         "ttl_days": ttl_days,
+        "job_memory_bytes": size(job_memory),
+        "job_seconds": job_seconds,
     }
+    unpacked = size(max_bytes)
     settings = Settings(
         root=root,
         host=host,
@@ -76,6 +87,13 @@ def serve(
         hosts=tuple(allow_host or ()),
         database_url=database,
         workers=workers,
+        reading=replace(
+            Settings.reading,
+            max_bytes=DEFAULT.max_bytes if unpacked is None else unpacked,
+            max_ratio=max_ratio,
+            max_events=max_events,
+            max_members=max_members,
+        ),
         **{name: value for name, value in known.items() if value is not None},  # type: ignore[arg-type]
     )
 

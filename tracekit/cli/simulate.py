@@ -5,8 +5,9 @@ from __future__ import annotations
 import json as text
 import re
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,11 +19,15 @@ from tracekit.reading import DEFAULT, Reading
 if TYPE_CHECKING:
     from tracekit.analysis import Analysis
     from tracekit.memory_what_if import Recomputation
+    from tracekit.metrics.base import Result
+    from tracekit.report.parts import Story
     from tracekit.what_if import Alternative
 
 _CANNOT_TELL = 3
 _SIZE = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?i?B)?$", re.IGNORECASE)
 _PREFIXES = " KMGT"
+#: Bytes; more do not fit the tables.
+_MOST = 2.0**62
 
 
 @reads
@@ -67,8 +72,6 @@ def simulate(
       tracekit simulate runs/dense --recompute full --recompute every:2 --microbatch-size 8 --memory-limit 70GiB
     """
     from tracekit.analysis import analyze
-    from tracekit.report import what_if as report
-    from tracekit.what_if import to_dict, what_if
 
     asked = _asked(schedule, microbatches, interleave, balance)
     limit = size_bytes(memory_limit) if memory_limit else None
@@ -79,30 +82,43 @@ def simulate(
         writable(html)
     with meter() as progress:
         analysis = analyze(list(paths), workers=workers, progress=progress, reading=reading, capture=capture)
-    if recompute or microbatch_size:
-        return _memory(analysis, tried, limit, json, html)
-    result = what_if(analysis, asked, limit)
+    told = _memory(analysis, tried, limit) if recompute or microbatch_size else _pipeline(analysis, asked, limit)
     if html is not None:
-        write(html, report.html(analysis, result))
+        write(html, told.html())
     if json:
-        sys.stdout.write(text.dumps(to_dict(result), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+        sys.stdout.write(text.dumps(told.document, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
     else:
-        show(report.what_ifs_story(analysis, result))
-    return 0 if result.available and result.summary["trusted"] else _CANNOT_TELL
+        show(told.story())
+    return 0 if told.believed else _CANNOT_TELL
 
 
-def _memory(analysis: Analysis, tried: list[Recomputation], limit: int | None, json: bool, html: Path | None) -> int:
+class _Told(NamedTuple):
+    """A what-if, ready to be shown in any way."""
+
+    believed: bool
+    document: Mapping[str, Any]
+    story: Callable[[], Story]
+    html: Callable[[], str]
+
+
+def _pipeline(analysis: Analysis, asked: list[Alternative] | None, limit: int | None) -> _Told:
+    from tracekit.report import what_if as report
+    from tracekit.what_if import to_dict, what_if
+
+    result = what_if(analysis, asked, limit)
+    return _Told(_believed(result), to_dict(result), lambda: report.what_ifs_story(analysis, result), lambda: report.html(analysis, result))
+
+
+def _memory(analysis: Analysis, tried: list[Recomputation], limit: int | None) -> _Told:
     from tracekit.memory_what_if import memory_what_if, to_dict
     from tracekit.report import memory_what_if as report
 
     result = memory_what_if(analysis, tried, limit)
-    if html is not None:
-        write(html, report.html(analysis, result))
-    if json:
-        sys.stdout.write(text.dumps(to_dict(result), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
-    else:
-        show(report.story(analysis, result))
-    return 0 if result.available and result.summary["trusted"] else _CANNOT_TELL
+    return _Told(_believed(result), to_dict(result), lambda: report.story(analysis, result), lambda: report.html(analysis, result))
+
+
+def _believed(result: Result) -> bool:
+    return result.available and bool(result.summary["trusted"])
 
 
 def _recomputations(modes: list[str] | None, sizes: list[int] | None) -> list[Recomputation]:
@@ -112,8 +128,8 @@ def _recomputations(modes: list[str] | None, sizes: list[int] | None) -> list[Re
     tried: list[int | None] = [*(sizes or ())] or [None]
     for given in modes or [m for m in MODES if m != "every"] + ["every:2"]:
         mode, _, every = given.partition(":")
-        if every and not every.isdecimal():
-            raise UsageError(f"--recompute every:K needs a whole number, not {every!r}")
+        if every and not (every.isdecimal() and len(every) < 10):
+            raise UsageError(f"--recompute every:K needs a whole number, not {every[:40]!r}")
         out += [Recomputation(mode, int(every) if every else None, size) for size in tried]
     return out
 
@@ -138,14 +154,17 @@ def size_bytes(given: str) -> int:
     """A size such as 70GiB in bytes.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or more than any device has.
 
     >>> size_bytes("1.5GiB"), size_bytes("80GB"), size_bytes("1024")
     (1610612736, 80000000000, 1024)
     """
     m = _SIZE.match(given.strip())
     if m is None:
-        raise UsageError(f"{given!r} is no size: write 70GiB, 80GB or a number of bytes")
+        raise UsageError(f"{given[:40]!r} is no size: write 70GiB, 80GB or a number of bytes")
     unit = (m["unit"] or "B").upper()
     power = _PREFIXES.index(unit[0]) if unit[0] in _PREFIXES[1:] else 0
-    return round(float(m["number"]) * float((1024 if "I" in unit else 1000) ** power))
+    nbytes = float(m["number"]) * float((1024 if "I" in unit else 1000) ** power)
+    if nbytes > _MOST:
+        raise UsageError(f"a memory of {given.strip()[:40]} is more than any device has")
+    return round(nbytes)

@@ -37,7 +37,8 @@ def upload(
     """Send the traces of one job to a dashboard.
 
     What was sent before a network cut, Ctrl-C or a restart of the server is not sent again: give the same command once
-    more. Files in a folder that are no trace are left out, and named.
+    more. Files in a folder that are no trace are left out, and named; where another file is not taken, such as for want
+    of room, no run is made.
 
     \b
     Examples:
@@ -96,7 +97,13 @@ def files(paths: Sequence[Path]) -> list[Item]:
 
 
 def _sent(server: Dashboard, items: Sequence[Item]) -> tuple[list[str], list[dict[str, str]]]:
-    """Ids of the uploads, and what the server did not take."""
+    """Ids of the uploads, and the files that are no traces.
+
+    Raises:
+        InputError: one that may be a trace was not taken: no run is made without it. What has arrived stays there for the next try.
+    """
+    from tracekit.cli.sending import NotTaken
+
     known = server.uploads()
     whole = sum(item.path.stat().st_size for item in items)
     ids: list[str] = []
@@ -111,7 +118,7 @@ def _sent(server: Dashboard, items: Sequence[Item]) -> tuple[list[str], list[dic
 
             try:
                 ids.append(server.send(item, known, arrived))
-            except InputError as error:
+            except NotTaken as error:
                 left_out.append({"file": item.label, "reason": error.reason})
                 say(f"{item.label}: left out: {error.reason}")
             before += size

@@ -122,7 +122,7 @@ def _causes(step: Row, rows: Sequence[Row]) -> list[str]:
     for size, part, axis, change in sorted(weighed, key=lambda w: (-w[0], str(w[1]))):
         if size < CAUSE_SHARE * total or len(out) == 3:
             break
-        out.append(_communication(axis, change, rows, sign) if part == "comm" else f"{fmt.part(part, axis)} {_signed(change)}")
+        out.append(_communication(axis, change, rows, sign) if part == "comm" else f"{fmt.part(part, axis)} {fmt.signed('change_ns', change)}")
     return out
 
 
@@ -138,13 +138,13 @@ def _communication(axis: str | None, change: float, rows: Sequence[Row], sign: i
         members = [r for r in members if r.key.where in judged] or _largest(members)
         told = sum(r.change or 0.0 for r in members)
         if abs(told) >= CAUSE_SHARE * abs(change):
-            return f"{_kind(kind)} of {layer_ranges([r.key.place('layer') or '' for r in members])} exposed {_signed(told)}"
-    return f"{fmt.part('exposed_comm', axis)} {_signed(change)}"
+            return f"{_kind(kind)} of {layer_ranges([r.key.place('layer') or '' for r in members])} exposed {fmt.signed('change_ns', told)}"
+    return f"{fmt.part('exposed_comm', axis)} {fmt.signed('change_ns', change)}"
 
 
 def _layer_words(group: dict[str, Any]) -> str:
     what = {"layer_transfer_ns": "transfer", "layer_duration_ns": "duration"}.get(group["metric"], "exposed")
-    by = f"{100 * group['shift']:+.1f} %" if group["shift"] is not None else _signed(group["change_ns"])
+    by = fmt.signed_percent(group["shift"]) if group["shift"] is not None else fmt.signed("change_ns", group["change_ns"])
     against = " against the other layers" if group["against"] else ""
     return f"{_kind(group['kind'])} of {group['text']} {what} {by}{against}"
 
@@ -193,26 +193,13 @@ def _shifted(row: Row) -> str:
     if row.verdict == Verdict.INCOMPARABLE or row.shift is None:
         return "unknown" if row.base is None or row.head is None else row.verdict.value
     points = row.scale == "difference"
-    unit = "points" if points else "%"
     low_high = f" [{100 * row.low:.1f}, {100 * row.high:.1f}]" if row.low is not None and row.high is not None else ""
-    text = f"{100 * row.shift:+.1f} {unit}{low_high}" if not points else f"{100 * row.shift:+.1f}{low_high} {unit}"
+    shift = fmt.signed_percent(row.shift)
+    text = f"{shift.removesuffix(' %')}{low_high} points" if points else f"{shift}{low_high}"
     if row.verdict in _CHANGED:
         return text
     return f"{row.verdict.value} ({text})" if row.shift else row.verdict.value
 
 
-def _signed(ns: float) -> str:
-    return ("+" if ns >= 0 else "−") + fmt.duration(abs(ns))
-
-
 def _kind(kind: str | None) -> str:
     return fmt.clean(kind).replace("_", "-") if kind else "communication"
-
-
-def signed_percent(ratio: float) -> str:
-    """A change as percent with its sign.
-
-    >>> signed_percent(0.071)
-    '+7.1 %'
-    """
-    return f"{100 * ratio:+.1f} %"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from tracekit.compare.keys import Key
 from tracekit.compare.snapshot import Snapshot
 from tracekit.errors import UsageError
 from tracekit.thresholds import Verdict, within
@@ -64,7 +66,10 @@ def budget(text: str) -> Budget:
         if not equals:
             raise UsageError(f"{text[:100]!r}: write places as [axis=tp layer=layers.3]")
         where.append((place, value))
-    return Budget(text.strip(), name, tuple(where), found["comparison"], float(found["number"]) * (units[unit] if unit else 1.0))
+    bound = float(found["number"]) * (units[unit] if unit else 1.0)
+    if not math.isfinite(bound):
+        raise UsageError(f"{text[:100]!r}: this number is too large to be a limit")
+    return Budget(text.strip(), name, tuple(where), found["comparison"], bound)
 
 
 def held(limit: Budget, head: Sequence[Snapshot]) -> dict[str, Any]:
@@ -73,7 +78,8 @@ def held(limit: Budget, head: Sequence[Snapshot]) -> dict[str, Any]:
     known = [v for v in values if v is not None]
     row = {"budget": limit.text, "name": limit.name, "where": dict(limit.where), "comparison": limit.comparison, "limit": limit.limit}
     if not known or len(known) < len(values):
-        why = next((s.missing[limit.name] for s in head if limit.name in s.missing), "no run of the head has this number")
+        reasons = (why for s in head for why in (s.missing.get(limit.name), *(w for k, w in s.unknown.items() if _about(limit, k))) if why)
+        why = next(reasons, "no run of the head has this number")
         return row | {"value": None, "verdict": Verdict.INCONCLUSIVE.value, "reason": why if not known else "unknown in some runs of the head"}
     value = max(known) if limit.name.endswith("bytes") and limit.comparison in ("<=", "<") else float(median(known))
     kept = within(value, limit.comparison, limit.limit)
@@ -81,9 +87,18 @@ def held(limit: Budget, head: Sequence[Snapshot]) -> dict[str, Any]:
 
 
 def value_of(limit: Budget, run: Snapshot) -> float | None:
-    """A run's number: of the compared metrics, the greatest at the places that match; else of the summaries."""
-    numbers = {**run.timed, **{k: v for k, v in run.facts.items() if isinstance(v, (int, float))}}
-    found = [v for k, v in numbers.items() if k.metric == limit.name and all(k.place(p) == value for p, value in limit.where)]
+    """A run's number: of the compared metrics, the place and step that is nearest to the limit or past it; else of the summaries.
+
+    None where it has none, or where that of one place is unknown: it might be the one that breaks the limit.
+    """
+    if any(_about(limit, k) for k in run.unknown):
+        return None
+    values = [v for numbers in (run.timed, run.facts) for k, v in numbers.items() if _about(limit, k)]
+    found = [one for v in values for one in (v if isinstance(v, list) else [v]) if isinstance(one, (int, float))]
     if found:
-        return max(found)
+        return max(found) if limit.comparison in ("<=", "<") else min(found)
     return run.levels.get(limit.name) if not limit.where else None
+
+
+def _about(limit: Budget, key: Key) -> bool:
+    return key.metric == limit.name and all(key.place(p) == value for p, value in limit.where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -10,16 +9,20 @@ from typing import Any
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
 
+#: No time, size or count is as large, and none but 0 as small as its inverse; sums, ratios and squares of such numbers stay finite.
+LARGEST = 1e60
+_SCALARS = (str, int, float, type(None))
+
 
 def number(value: object) -> float | None:
-    """A finite number, or None.
+    """A number that can be one of a run, or None.
 
-    >>> number(3), number("3"), number(True), number(float("nan"))
-    (3, None, None, None)
+    >>> number(3), number("3"), number(True), number(float("nan")), number(10**400)
+    (3, None, None, None, None)
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value
+    return value if value == 0 or 1 / LARGEST <= abs(value) <= LARGEST else None
 
 
 def section(document: Document, name: str) -> Mapping[str, Any]:
@@ -36,10 +39,14 @@ def summary(document: Document, name: str) -> Mapping[str, Any]:
 
 
 def rows(document: Document, name: str, table: str) -> Sequence[Row]:
-    """Rows of one table, [] where there is none."""
+    """Rows of one table, [] where there is none. A cell that is no scalar becomes the name of its type: no number, and not null either."""
     tables = section(document, name).get("tables")
     found = tables.get(table) if isinstance(tables, Mapping) else None
-    return [r for r in found if isinstance(r, Mapping)] if isinstance(found, list) else []
+    return [_of_scalars(r) for r in found if isinstance(r, Mapping)] if isinstance(found, list) else []
+
+
+def _of_scalars(row: Row) -> Row:
+    return row if all(isinstance(v, _SCALARS) for v in row.values()) else {k: v if isinstance(v, _SCALARS) else f"<{type(v).__name__}>" for k, v in row.items()}
 
 
 def reason(document: Document, name: str) -> str | None:
@@ -79,6 +86,13 @@ def per_step(found: Iterable[Row], column: str, across: str) -> dict[Any, float 
         whole = len(known) == len(values)
         out[step] = None if not whole else max(known) if across == "max" else sum(known) / (len(known) if across == "mean" else 1)
     return out
+
+
+def greatest(values: Iterable[float | None]) -> float | None:
+    """The maximum; None where a value is unknown or there is none: the unknown one may be greater."""
+    every = list(values)
+    known = [v for v in every if v is not None]
+    return max(known) if known and len(known) == len(every) else None
 
 
 def typical(values: Iterable[float | None]) -> float | None:

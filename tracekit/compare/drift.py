@@ -25,6 +25,8 @@ class Drift:
 
     Attributes:
         points: indices at which a new level begins, in order.
+        first: median before the first of them; None where there is none.
+        last: median from the last of them on.
         shift: last level over first, - 1; None where there is no change point.
         p: p of the weakest change point.
     """
@@ -32,6 +34,8 @@ class Drift:
     points: tuple[int, ...]
     shift: float | None
     p: float | None
+    first: float | None = None
+    last: float | None = None
 
 
 def drift(history: Sequence[float], *, alpha: float = 0.01, seed: int = 0) -> Drift:
@@ -64,8 +68,8 @@ def drift(history: Sequence[float], *, alpha: float = 0.01, seed: int = 0) -> Dr
     if not found:
         return Drift((), None, None)
     points = sorted(found)
-    first, last = series[: points[0]], series[points[-1] :]
-    return Drift(tuple(points), math.expm1(float(np.median(last) - np.median(first))), max(found.values()))
+    first, last = float(np.median(series[: points[0]])), float(np.median(series[points[-1] :]))
+    return Drift(tuple(points), math.expm1(last - first), max(found.values()), math.exp(first), math.exp(last))
 
 
 def _strongest(rows: Floats) -> tuple[Floats, NDArray[np.int64]]:

@@ -40,7 +40,7 @@ def fingerprint(document: Document) -> dict[str, Any]:
     pipeline, versions = _mapping(config.get("pipeline")), _mapping(config.get("versions"))
     found: dict[str, Any] = {
         "device": run.get("device"),
-        "device_names": sorted(map(str, run.get("device_names") or ())) or None,
+        "device_names": sorted(map(str, names)) or None if isinstance(names := run.get("device_names"), list) else None,
         "world_size": run.get("world_size"),
         "ranks": _ranks(run.get("ranks")),
         "backend": run.get("backend") or config.get("backend"),

@@ -7,12 +7,11 @@ from statistics import median
 from typing import Any
 
 from tracekit import thresholds
-from tracekit.compare.attribution import signed_percent
 from tracekit.compare.catalog import Sort
 from tracekit.compare.drift import drift
 from tracekit.compare.rules import Rules
 from tracekit.compare.snapshot import Snapshot
-from tracekit.thresholds import Verdict
+from tracekit.wording import signed_percent
 
 #: The baseline's runs by commit, oldest first.
 History = Sequence[tuple[str, Sequence[Snapshot]]]
@@ -21,7 +20,7 @@ MOST = 60
 
 
 def creeping(history: History, head: Sequence[Snapshot], rules: Rules) -> list[dict[str, Any]]:
-    """Metrics with a change point in their history whose last level differs by more than is immaterial from the first.
+    """Metrics with a change point in their history, judged where last level and head both differ by more than is immaterial from the first level.
 
     Only the step and its parts are looked at, one number per commit: the median of its runs.
     """
@@ -41,12 +40,16 @@ def creeping(history: History, head: Sequence[Snapshot], rules: Rules) -> list[d
         share = thresholds.STEP_SHARE if entry.sort == Sort.STEP else thresholds.PART_SHARE
         # no finer than what the permutations can tell
         found = drift(values, alpha=max(rules.false_alarm * share / families[entry.sort], 0.001), seed=rules.seed)
-        if found.shift is None:
+        if found.shift is None or found.first is None or found.last is None:
             continue
-        change = values[-1] - values[0]
-        immaterial = abs(found.shift) < (entry.min_effect if not key.metric.endswith("_ratio") else entry.min_effect / values[0])
-        small = bool(steps) and key.metric.endswith("_ns") and abs(change) < entry.min_share * steps[0]
-        verdict = Verdict.UNCHANGED if immaterial or small else thresholds.changed(entry.direction, found.shift)
+        head_shift = values[-1] / found.first - 1
+        verdict = thresholds.crept(
+            entry.direction,
+            level=found.shift,
+            head=head_shift,
+            min_effect=entry.min_effect if not key.metric.endswith("_ratio") else entry.min_effect / found.first,
+            material=thresholds.material(found.last - found.first, steps[0] if steps and key.metric.endswith("_ns") else None, entry.min_share),
+        )
         out.append(
             {
                 "metric": key.metric,
@@ -56,6 +59,7 @@ def creeping(history: History, head: Sequence[Snapshot], rules: Rules) -> list[d
                 "severity": entry.severity.value,
                 "verdict": verdict.value,
                 "shift": found.shift,
+                "head_shift": head_shift,
                 "p": found.p,
                 "points": [points[i][0] for i in found.points],
                 "commits": [c for c, _ in points],

@@ -74,7 +74,7 @@ def parsed(text: bytes, path: Path | str) -> dict[str, Any]:
         InputError: it is none.
     """
     try:
-        document = json.loads(text, parse_constant=_no_constant)
+        document = json.loads(text.decode("utf-8-sig"), parse_constant=_no_constant)
     except json.JSONDecodeError as e:
         raise InputError(f"this is damaged JSON: {e.msg}; write the file again", path, e.pos) from e
     except (ValueError, RecursionError) as e:

@@ -30,6 +30,7 @@ class Snapshot:
         levels: numbers that budgets are held against, by name.
         missing: metrics that the run has no number of -> why.
         about: where it came from: source, tracekit (version), created, git_commit, steps, health.
+        unknown: single facts and timed numbers that the run has but nobody knows -> why; they are never 0.
     """
 
     fingerprint: Mapping[str, Any]
@@ -38,6 +39,7 @@ class Snapshot:
     levels: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Mapping[Key, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The document ``tracekit.snapshot/1``."""
@@ -49,6 +51,7 @@ class Snapshot:
             "timed": [{"metric": k.metric, "where": dict(k.where), "value": v} for k, v in sorted(self.timed.items())],
             "levels": dict(self.levels),
             "missing": dict(self.missing),
+            "unknown": [{"metric": k.metric, "where": dict(k.where), "reason": why} for k, why in sorted(self.unknown.items())],
         }
 
     def to_json(self) -> str:
@@ -75,8 +78,7 @@ def snapshot(document: Document, source: str | None = None) -> Snapshot:
     schema = document.get("schema")
     if not isinstance(schema, str) or not schema.startswith(REPORT_SCHEMA_PREFIX) or not isinstance(document.get("metrics"), Mapping):
         raise InputError("this is no report of tracekit: write one with tracekit analyze RUN --json > report.json", source)
-    found, unknown = facts(document)
-    times, untimed = timed(document)
+    found, times = facts(document), timed(document)
     run = document["run"] if isinstance(document.get("run"), Mapping) else {}
     config = run["config"] if isinstance(run.get("config"), Mapping) else {}
     health = document["health"] if isinstance(document.get("health"), Mapping) else {}
@@ -88,7 +90,27 @@ def snapshot(document: Document, source: str | None = None) -> Snapshot:
         "steps": run.get("steps"),
         "health": health.get("verdict"),
     }
-    return Snapshot(fingerprint(document), found, times, levels(document), {**unknown, **untimed}, about)
+    made = Snapshot(
+        fingerprint(document), found.known, times.known, levels(document), {**found.missing, **times.missing}, about, {**found.unknown, **times.unknown}
+    )
+    return _sound(made, source)
+
+
+def _sound(made: Snapshot, source: str | None) -> Snapshot:
+    """The snapshot as it can be written: halves of surrogate pairs, which no file can hold, become ``�``.
+
+    Raises:
+        InputError: a number of the setup is infinite.
+    """
+    try:
+        text = made.to_json()
+    except ValueError as e:
+        raise InputError("it holds a number that no JSON holds; unknown is null", source) from e
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return from_dict(json.loads(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")), source)
+    return made
 
 
 def from_dict(document: Mapping[str, Any], source: str | None = None) -> Snapshot:
@@ -100,7 +122,8 @@ def from_dict(document: Mapping[str, Any], source: str | None = None) -> Snapsho
     if document.get("schema") != SNAPSHOT_SCHEMA:
         raise InputError(f"this is no {SNAPSHOT_SCHEMA} document but {str(document.get('schema'))[:60]!r}", source)
     parts = {name: document.get(name) for name in ("fingerprint", "levels", "missing", "about")}
-    lists = {name: document.get(name) for name in ("facts", "timed")}
+    # snapshots of before there was an "unknown" have none
+    lists = {"facts": document.get("facts"), "timed": document.get("timed"), "unknown": document.get("unknown", [])}
     if not all(isinstance(p, Mapping) for p in parts.values()) or not all(isinstance(v, list) for v in lists.values()):
         raise InputError("this snapshot is damaged: a part of it is missing or of the wrong type", source)
     read: dict[str, dict[Key, Any]] = {}
@@ -109,6 +132,9 @@ def from_dict(document: Mapping[str, Any], source: str | None = None) -> Snapsho
         for item in items or ():
             if not isinstance(item, Mapping) or not isinstance(item.get("metric"), str) or not isinstance(item.get("where"), Mapping):
                 raise InputError(f"this snapshot is damaged: {name} holds something that is no metric", source)
+            if name == "unknown":
+                read[name][from_where(item["metric"], item["where"])] = str(item.get("reason"))
+                continue
             value = item.get("value")
             parts_of = value if isinstance(value, list) and name == "facts" else [value]
             plain = all((isinstance(v, str) and name == "facts") or number(v) is not None for v in parts_of)
@@ -120,4 +146,4 @@ def from_dict(document: Mapping[str, Any], source: str | None = None) -> Snapsho
         about["source"] = about.get("source") or source
     numbers = {str(k): v for k, v in (parts["levels"] or {}).items() if number(v) is not None}
     reasons = {str(k): str(v) for k, v in (parts["missing"] or {}).items()}
-    return Snapshot(dict(parts["fingerprint"] or {}), read["facts"], read["timed"], numbers, reasons, about)
+    return _sound(Snapshot(dict(parts["fingerprint"] or {}), read["facts"], read["timed"], numbers, reasons, about, read["unknown"]), source)

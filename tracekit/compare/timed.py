@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.compare.document import Document, Row, number, of_steps, per_step, reason, rows, steady_steps, summary, typical
+from tracekit.compare.document import Document, Row, greatest, number, of_steps, per_step, reason, rows, steady_steps, summary, typical
+from tracekit.compare.found import Found, found
 from tracekit.compare.keys import Key, key, whole_layer
 
 #: Under this name ``missing`` says that the step could not be divided; a part that is merely absent is zero.
@@ -22,57 +23,45 @@ _PARTS_OF_BREAKDOWN = {"compute_ns": "compute_ns", "exposed_comm_ns": "exposed_c
 QUANTILE = 0.1
 
 
-def timed(document: Document) -> tuple[dict[Key, float], dict[str, str]]:
-    """The times and measured sizes of a report, and why metrics that have none have none.
+def timed(document: Document) -> Found:
+    """The times and measured sizes of a report, and why those that are not known are not.
 
     Args:
         document: a report (``tracekit.report/1``).
 
     Returns:
-        Numbers by key, in ns, bytes or as ratios; reasons by metric.
+        Numbers, in ns, bytes or as ratios, reasons of those that are unknown, and reasons by metric.
     """
     steps = steady_steps(document)
-    found: dict[Key, float] = {}
-    missing: dict[str, str] = {}
+    every = Found()
     for read in (_step, _breakdown, _budget, _pipeline, _memory, _layers):
-        more, why = read(document, steps)
-        found |= more
-        missing |= why
-    return found, missing
+        every |= read(document, steps)
+    return Found({k: float(v) for k, v in every.known.items()}, every.missing, every.unknown)
 
 
-_Found = tuple[dict[Key, float], dict[str, str]]
-
-
-def _known(numbers: dict[Key, float | None]) -> dict[Key, float]:
-    return {k: float(v) for k, v in numbers.items() if v is not None}
-
-
-def _step(document: Document, steps: frozenset[int]) -> _Found:
+def _step(document: Document, steps: frozenset[int]) -> Found:
     """The step's window on the slowest rank; the whole recording where no step was marked."""
     why = reason(document, "step_time")
     marked = of_steps(rows(document, "step_time", "steps"), steps)
     longest = typical(per_step(marked, "window_ns", "max").values())
     if longest is None:
-        return {}, {"step_time_ns": why or "no step was marked (ProfilerStep): call the profiler's step() once a step"}
-    return {key("step_time_ns"): longest}, {}
+        return found({}, {"step_time_ns": why or "no step was marked (ProfilerStep): call the profiler's step() once a step"})
+    return found({key("step_time_ns"): longest})
 
 
-def _breakdown(document: Document, steps: frozenset[int]) -> _Found:
+def _breakdown(document: Document, steps: frozenset[int]) -> Found:
     why = reason(document, "breakdown")
     if why is not None:
-        return {}, dict.fromkeys(_PARTS_OF_BREAKDOWN, why)
+        return found({}, dict.fromkeys(_PARTS_OF_BREAKDOWN, why))
     picked = of_steps(rows(document, "breakdown", "devices"), steps)
-    found = {name: typical(per_step(picked, column, "mean").values()) for name, column in _PARTS_OF_BREAKDOWN.items()}
-    unknown = {name: "unknown for a step or rank of the report" for name, value in found.items() if value is None}
-    return _known({key(name): value for name, value in found.items()}), unknown
+    return found({key(name): typical(per_step(picked, column, "mean").values()) for name, column in _PARTS_OF_BREAKDOWN.items()})
 
 
-def _budget(document: Document, steps: frozenset[int]) -> _Found:
+def _budget(document: Document, steps: frozenset[int]) -> Found:
     """Each part of the step, mean over the ranks' accounts; a part that an account does not name is zero there."""
     why = reason(document, "budget")
     if why is not None:
-        return {}, {BUDGET: why}
+        return found({}, {BUDGET: why})
     picked = of_steps(rows(document, "budget", "ranks"), steps)
     accounts: dict[Any, set[Any]] = {}
     sums: dict[Key, dict[Any, float | None]] = {}
@@ -86,33 +75,34 @@ def _budget(document: Document, steps: frozenset[int]) -> _Found:
     for name, by_step in sums.items():
         means = [None if (total := by_step.get(step, 0.0)) is None else total / len(of) for step, of in accounts.items()]
         out[name] = typical(means)
-    return _known(out), {}
+    return found(out)
 
 
-def _pipeline(document: Document, steps: frozenset[int]) -> _Found:
+def _pipeline(document: Document, steps: frozenset[int]) -> Found:
     why = reason(document, "pipeline")
     if why is not None:
-        return {}, dict.fromkeys(("bubble_ratio", "pipeline_window_ns"), why)
+        return found({}, dict.fromkeys(("bubble_ratio", "pipeline_window_ns"), why))
     picked = of_steps((r for r in rows(document, "pipeline", "pipelines") if r.get("complete") is not False), steps)
-    found = {
+    numbers = {
         key("bubble_ratio"): typical(per_step(picked, "bubble_ratio", "mean").values()),
         key("pipeline_window_ns"): typical(per_step(picked, "window_ns", "mean").values()),
     }
-    return _known(found), {k.metric: "the pipeline's window is unknown" for k, v in found.items() if v is None}
+    return found(numbers, why="the pipeline's window is unknown")
 
 
-def _memory(document: Document, steps: frozenset[int]) -> _Found:
+def _memory(document: Document, steps: frozenset[int]) -> Found:
+    why = reason(document, "memory")
+    if why is not None:
+        return found({}, dict.fromkeys(("measured_peak_bytes", "reserved_peak_bytes"), why))
     whole = [r for r in rows(document, "memory", "peaks") if r.get("step") is None]
     gpu = [r for r in whole if r.get("device_type") == "gpu"]
-    reserved = [v for r in gpu or whole if (v := number(r.get("reserved_peak_bytes"))) is not None]
-    allocated = [v for r in whole if (v := number(r.get("allocated_peak_bytes"))) is not None]
-    found: dict[Key, float | None] = {key("reserved_peak_bytes"): max(reserved, default=None)}
+    numbers = {key("reserved_peak_bytes"): greatest(number(r.get("reserved_peak_bytes")) for r in gpu or whole)}
     if not gpu:
-        found[key("measured_peak_bytes")] = max(allocated, default=None)
-    return _known(found), {}
+        numbers[key("measured_peak_bytes")] = greatest(number(r.get("allocated_peak_bytes")) for r in whole)
+    return found(numbers, why="the peak of a rank is unknown")
 
 
-def _layers(document: Document, steps: frozenset[int]) -> _Found:
+def _layers(document: Document, steps: frozenset[int]) -> Found:
     """What each layer's collectives cost in a step: calls per step x the lowest decile of a call, by kind and axis."""
     picked = of_steps(rows(document, "collectives", "instances"), steps)
     count = len({(r.get("capture"), r.get("step")) for r in picked}) or 1
@@ -123,15 +113,15 @@ def _layers(document: Document, steps: frozenset[int]) -> _Found:
             # calls of one direction and size are alike; their quantile means something
             alike = by_key.setdefault((whole_layer(layer), r.get("axis"), r.get("kind")), {})
             alike.setdefault((r.get("direction"), r.get("nbytes")), []).append(r)
-    found: dict[Key, float | None] = {}
+    costs: dict[Key, float | None] = {}
     for (layer, axis, kind), calls in by_key.items():
         places = {"layer": layer, "axis": axis, "kind": kind}
         transfer = _cost(calls.values(), "transfer_ns", count)
-        found[key("layer_transfer_ns", **places)] = transfer
+        costs[key("layer_transfer_ns", **places)] = transfer
         if transfer is None:
-            found[key("layer_duration_ns", **places)] = _cost(calls.values(), "duration_ns", count)
-        found[key("layer_exposed_ns", **places)] = _exposed(calls.values())
-    return _known(found), {}
+            costs[key("layer_duration_ns", **places)] = _cost(calls.values(), "duration_ns", count)
+        costs[key("layer_exposed_ns", **places)] = _exposed(calls.values())
+    return found(costs)
 
 
 def _cost(classes: Iterable[list[Row]], column: str, steps: int) -> float | None:
@@ -163,12 +153,12 @@ def _ranks(row: Row) -> int:
 
 def levels(document: Document) -> dict[str, float]:
     """What a budget can be set for beside the compared metrics: every number of every summary, by ``metric.name``, and the usual ones by name."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     metrics = document.get("metrics")
     for name in metrics if isinstance(metrics, dict) else ():
         for field, value in summary(document, name).items():
             if (v := number(value)) is not None:
-                found[f"{name}.{field}"] = v
+                numbers[f"{name}.{field}"] = v
     short = {
         "exposed_comm_ratio": "breakdown.exposed_comm_ratio",
         "idle_ratio": "breakdown.idle_ratio",
@@ -179,4 +169,4 @@ def levels(document: Document) -> dict[str, float]:
         "reserved_memory_bytes": "memory.reserved_peak_bytes",
         "mfu_ratio": "utilization.mfu_ratio",
     }
-    return found | {name: found[of] for name, of in short.items() if of in found}
+    return numbers | {name: numbers[of] for name, of in short.items() if of in numbers}

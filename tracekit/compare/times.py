@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from tracekit import thresholds
+from tracekit import wording as fmt
 from tracekit.compare import statistics as st
 from tracekit.compare.catalog import Entry, Sort
 from tracekit.compare.keys import Key
@@ -25,6 +26,8 @@ SHARES = {Sort.STEP: thresholds.STEP_SHARE, Sort.PART: thresholds.PART_SHARE, So
 _NOT_OF_THE_BUDGET = frozenset(
     {"step_time_ns", "compute_ns", "exposed_comm_ns", "bubble_ratio", "pipeline_window_ns", "measured_peak_bytes", "reserved_peak_bytes"}
 )
+#: Of a logarithm: no ratio as large can be written.
+_BEYOND = 700.0
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,15 @@ class _Sides:
 
 def timed_rows(base: Sequence[Snapshot], head: Sequence[Snapshot], rules: Rules) -> list[Row]:
     """One row per timed metric of either side: judged within its family, or marked as not comparable."""
-    keys = sorted({k for s in (*base, *head) for k in s.timed})
+    keys = sorted({k for s in (*base, *head) for k in (*s.timed, *(u for u in s.unknown if rules.entry(u).sort != Sort.FACT))})
     rows: list[Row] = []
     families: dict[Sort, list[_Sides]] = {}
     for key in keys:
         entry = rules.entry(key)
         values = [[_value(s, key, entry) for s in side] for side in (base, head)]
         known = [tuple(v for v in side if v is not None) for side in values]
+        if not any(known):
+            continue
         if any(len(k) < len(v) for k, v in zip(known, values, strict=True)):
             rows += _unknown(key, entry, known, values, (base, head))
         elif entry.sort == Sort.SHOWN:
@@ -65,6 +70,8 @@ def timed_rows(base: Sequence[Snapshot], head: Sequence[Snapshot], rules: Rules)
 def _value(run: Snapshot, key: Key, entry: Entry) -> float | None:
     if key in run.timed:
         return run.timed[key]
+    if key in run.unknown:
+        return None
     of_budget = entry.sort == Sort.PART and key.metric not in _NOT_OF_THE_BUDGET
     return 0.0 if of_budget and BUDGET not in run.missing else None
 
@@ -79,7 +86,8 @@ def _unknown(
     name = " and ".join(("base", "head")[n] for n in lacking)
     runs = sides[lacking[0]]
     family = key.metric if key.metric in _NOT_OF_THE_BUDGET else BUDGET
-    why = next((s.missing[m] for s in runs for m in (key.metric, family) if m in s.missing), "its report does not hold it")
+    reasons = (why for s in runs for why in (s.unknown.get(key), s.missing.get(key.metric), s.missing.get(family)) if why)
+    why = next(reasons, "its report does not hold it")
     row = _medians(key, entry, *known)
     return [row.marked(Verdict.INCOMPARABLE, f"unknown in the {name}: {why}", decisive=True)]
 
@@ -115,57 +123,71 @@ def _family(members: Sequence[_Sides], alpha: float, step: float | None, rules: 
 def _judged(m: _Sides, p: float, adjusted: float, alpha: float, tests: int, step: float | None, rules: Rules) -> Row:
     row = replace(_medians(m.key, m.entry, m.base, m.head), against=m.siblings and "siblings", p=p, p_adjusted=adjusted, alpha=alpha)
     base, head = m.judged
+    runs = (len(base), len(head))
     if len({*m.base, *m.head}) == 1:
-        return replace(row, scale="ratio", shift=0.0, low=0.0, high=0.0, detectable=0.0)
+        # one run per side has no spread, so that nothing is known of what it could see
+        end, seen = (0.0 if min(runs) > 1 else None), (0.0 if max(runs) > 1 else None)
+        return replace(row, scale="ratio", shift=0.0, low=end, high=end, detectable=seen)
     of_ratio = m.key.metric.endswith("_ratio")
     relative_scale = not of_ratio and st.can_be_relative(base, head)
     if not relative_scale and not of_ratio:
         return _from_zero(row, m, alpha / tests, step)
     a, b = st.scaled(base, head, relative_scale)
-    seed = zlib.crc32(m.key.id.encode()) ^ rules.seed
-    shift = st.hodges_lehmann(a, b)
-    low, high = st.interval(a, b, resamples=rules.resamples, seed=seed) if min(len(a), len(b)) > 1 else (None, None)
+    told = math.expm1 if relative_scale else float
+    shift = told(st.hodges_lehmann(a, b))
     sd = st.noise(a, b)
     # of a single test of the family, as if it stood alone: what BH asks of the first
     single = alpha / tests
-    detectable = None if sd is None else st.detectable(sd, len(a), len(b), single)
+    seen = None if sd is None else st.detectable(sd, len(a), len(b), single)
+    # with two or three runs it can be beyond any number
+    detectable = None if seen is None or seen > _BEYOND else told(seen)
     effect = math.log1p(m.entry.min_effect) if relative_scale else m.entry.min_effect
-    told = [None if v is None else math.expm1(v) if relative_scale else v for v in (shift, low, high, detectable)]
     # a family whose members all shift together needs no more of each than alpha
     possible = st.smallest_p(len(a), len(b)) <= (alpha if adjusted <= alpha else single)
     verdict = thresholds.timed(
         m.entry.direction,
-        shift=told[0] or 0.0,
+        shift=shift,
         p=adjusted,
         alpha=alpha,
         min_effect=m.entry.min_effect,
         material=_material(row, step),
         possible=possible,
-        detectable=told[3],
+        detectable=detectable,
         limit=m.entry.limit,
     )
-    row = replace(row, verdict=verdict, scale="ratio" if relative_scale else "difference", shift=told[0], low=told[1], high=told[2], detectable=told[3])
+    row = replace(row, verdict=verdict, scale="ratio" if relative_scale else "difference", shift=shift, detectable=detectable)
     if verdict != Verdict.INCONCLUSIVE:
-        return _moved_by_siblings(row, m)
+        row = _moved_by_siblings(row, m)
+    # hundreds of layers that did not change need no interval each
+    if min(runs) > 1 and (m.entry.sort != Sort.DETAIL or row.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)):
+        low, high = st.interval(a, b, resamples=rules.resamples, seed=zlib.crc32(m.key.id.encode()) ^ rules.seed)
+        row = replace(row, low=told(low), high=told(high))
+    if verdict != Verdict.INCONCLUSIVE:
+        return row
     needed = st.runs_needed(single, sd, max(effect, math.log1p(m.entry.limit) if relative_scale else m.entry.limit) if possible else effect)
     return replace(row, runs_needed=needed, reason=_too_few(row, needed, possible))
 
 
 def _material(row: Row, step: float | None) -> bool:
     """Whether a time changed by enough of the step; other metrics are material as such."""
-    share = row.entry.min_share
-    return not share or not row.key.metric.endswith("_ns") or step is None or row.change is None or abs(row.change) >= share * step
+    return thresholds.material(row.change, step if row.key.metric.endswith("_ns") else None, row.entry.min_share)
 
 
 def _from_zero(row: Row, m: _Sides, single: float, step: float | None) -> Row:
     """A part that some runs do not have at all, so that there is no ratio: did it come, did it go, does it matter?"""
     row = replace(row, scale="difference", shift=row.change)
+    verdict = thresholds.from_zero(
+        m.entry.direction,
+        row.change or 0.0,
+        p=1.0 if row.p_adjusted is None else row.p_adjusted,
+        alpha=row.alpha or 0.0,
+        material=_material(row, step),
+        possible=st.smallest_p(len(m.base), len(m.head)) <= single,
+    )
+    if verdict != Verdict.INCONCLUSIVE:
+        return replace(row, verdict=verdict)
     needed = st.runs_needed(single, None, 0.0)
-    if st.smallest_p(len(m.base), len(m.head)) > single:
-        return replace(row, verdict=Verdict.INCONCLUSIVE, runs_needed=needed, reason=_too_few(row, needed, False))
-    if row.p_adjusted is None or row.alpha is None or row.p_adjusted > row.alpha or not _material(row, step) or not row.change:
-        return row
-    return replace(row, verdict=thresholds.changed(m.entry.direction, row.change))
+    return replace(row, verdict=verdict, runs_needed=needed, reason=_too_few(row, needed, False))
 
 
 def _too_few(row: Row, needed: int | None, possible: bool) -> str:
@@ -202,7 +224,7 @@ def _moved_by_siblings(row: Row, m: _Sides) -> Row:
     if m.siblings is None or row.verdict not in (Verdict.REGRESSED, Verdict.IMPROVED) or row.shift is None:
         return row
     common, own = (st.hodges_lehmann(*st.scaled(*side, st.can_be_relative(*side))) for side in (m.siblings, (m.base, m.head)))
-    opposite = (common > 0) != (row.shift > 0) and abs(common) > abs(own)
-    if not opposite or st.mann_whitney(*m.siblings) > thresholds.SIBLINGS_CHANGED:
+    if not thresholds.moved_by_siblings(row.shift, common=common, own=own, p=st.mann_whitney(*m.siblings)):
         return row
-    return row.marked(Verdict.UNCHANGED, f"the other layers changed by {100 * math.expm1(common):+.1f} %, this one by {100 * math.expm1(own):+.1f} %")
+    others, this = (fmt.signed_percent(math.expm1(v)) for v in (common, own))
+    return row.marked(Verdict.UNCHANGED, f"the other layers changed by {others}, this one by {this}")

@@ -176,9 +176,13 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
                 "activation_peak_bytes": None if divided["activation_bytes"] is None else int(activations[first : last + 1].max()),
             }
         )
-        layers.append(_layers(held).assign(**where, step=step))
         owners.append(holding.groups(held, peak, _step_of(steps, when) if step is None else step).assign(**where, step=step))
-        microbatches.append(holding.by_microbatch(held).assign(**where, step=step))
+        # what is not believed of the peak is not told of its layers either
+        told = held if divided["activation_bytes"] is not None else held.iloc[:0]
+        layers.append(_layers(told).assign(**where, step=step))
+        microbatches.append(holding.by_microbatch(told).assign(**where, step=step))
+    flight = holding.in_flight(alive, ts)
+    flight = flight[~flight["step"].isin([p["step"] for p in peaks if p["activation_bytes"] is None])]
     curve = _curve(trace, samples, level, reserved, steps if place.timed else steps.iloc[:0], marked)
     curve = curve.assign(**where) if place.timed else curve.assign(**where, ts_ns=pd.array([None] * len(curve), "Int64"))
     return {
@@ -187,7 +191,7 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
         "memory_curve": schema.conform(curve, schema.MEMORY_CURVE),
         "memory_owners": schema.conform(pd.concat(owners, ignore_index=True), schema.MEMORY_OWNERS),
         "memory_microbatches": schema.conform(pd.concat(microbatches, ignore_index=True), schema.MEMORY_MICROBATCHES),
-        "memory_in_flight": schema.conform(holding.in_flight(alive, ts).assign(**where), schema.MEMORY_IN_FLIGHT),
+        "memory_in_flight": schema.conform(flight.assign(**where), schema.MEMORY_IN_FLIGHT),
         "memory_accounts": schema.conform(pd.DataFrame([account | where]), schema.MEMORY_ACCOUNTS),
     }
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from tracekit.account_lines import WORTH, smaller, together
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
-from tracekit.wording import WORK, duration, part, percent
+from tracekit.wording import duration, part, percent
 
-#: Parts smaller than this share of the step stand together.
-SMALL = 0.005
-#: What could come back is drawn from this share of the step on.
-_WORTH = 0.001
 #: From this share of the width on a label stands inside its bar; one that begins beyond the other, left of it.
 _INSIDE, _LEFT = 0.3, 0.45
 
@@ -35,7 +33,7 @@ def step_waterfall(result: Result, *, rank: int | None = None) -> go.Figure | No
     fig = theme.figure("ms", height=100 + 36 * len(names), rows=[theme.label(n) for n in names])
     start = rows["duration_ns"].cumsum().shift(fill_value=0.0)
     back = rows["recoverable_ns"].fillna(0.0).astype("float64")
-    back = back.where(back >= _WORTH * whole, 0.0)
+    back = back.where(back >= WORTH * whole, 0.0)
     kept = rows["duration_ns"] - back
     lanes = [theme.label(n) for n in rows["name"]]
     told = [f"{duration(ns)} · {percent(ns / whole)}" for ns in rows["duration_ns"]]
@@ -71,11 +69,11 @@ def _rows(table: pd.DataFrame) -> pd.DataFrame:
     axis = table["axis"].astype(object).where(table["axis"].notna(), None)
     table = table.assign(name=[part(p, a) for p, a in zip(table["part"], axis, strict=True)])
     table = table[table["duration_ns"].gt(0)].reset_index(drop=True)
-    small = table["duration_ns"].lt(SMALL * table["duration_ns"].sum()) & ~table["part"].isin(list(WORK))
+    small = np.array(together(table["part"].tolist(), table["duration_ns"].tolist()), bool)
     columns = ["name", "duration_ns", "recoverable_ns", "what"]
-    if small.sum() < 2:
+    if not small.any():
         return table[columns]
-    rest = pd.DataFrame({"name": [f"{int(small.sum())} smaller parts"], "duration_ns": [float(table.loc[small, "duration_ns"].sum())]})
+    rest = pd.DataFrame({"name": [smaller(int(small.sum()))], "duration_ns": [float(table.loc[small, "duration_ns"].sum())]})
     return pd.concat([table.loc[~small, columns].astype(object), rest.astype(object)], ignore_index=True).astype(
         {"duration_ns": "float64", "recoverable_ns": "Float64"}
     )

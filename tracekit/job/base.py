@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -12,6 +12,8 @@ from tracekit import schema
 from tracekit.job.flight import Flight
 from tracekit.job.layer_pattern import LayerPattern, no_layers
 from tracekit.trace import RankFacts
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,14 @@ class Job:
     pattern: LayerPattern = field(default_factory=no_layers)
     findings: tuple[Mapping[str, Any], ...] = ()
     link_gbps: Mapping[str, float] = field(default_factory=dict)
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What is made of this job, made once; whoever asks again gets the same, and changes nothing in it."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
 
     def table(self, name: str) -> pd.DataFrame:
         """One fact table of all ranks, with ``rank`` and ``capture`` in front."""

@@ -12,7 +12,7 @@ from tracekit.intervals import EMPTY, Ints, Union, measure, merge, subtract, uni
 from tracekit.job.base import Job
 from tracekit.job.pipeline_window import bubble_pieces, window
 from tracekit.job.pipelines import Pipeline, pipelines
-from tracekit.job.replay import causes, replay
+from tracekit.job.replay import Replay, causes, replays
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,14 @@ class Bubble:
 
 def bubble(job: Job) -> Bubble:
     """The bubble of the job's pipelines; without times where it has none."""
-    found = [p for p in pipelines(job) if len(p.ranks) > 1]
+    several = [(p, played) for p, played in zip(pipelines(job), replays(job), strict=True) if len(p.ranks) > 1]
+    found = [p for p, _ in several]
     pieces = [bubble_pieces(p).assign(capture=p.capture) for p in found]
     table = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame(columns=["rank", "capture", "start_ns", "end_ns", "piece"])
     moved = table["piece"].eq("p2p_transfer")
     avoidable: dict[tuple[int, int, int | None], float] = {}
-    for one in found:
-        share = _avoidable(one)
+    for one, played in several:
+        share = _avoidable(played)
         if share is not None:
             avoidable |= {(rank, one.capture, one.step): share for rank in one.ranks}
     inferred = any(p.by_order or p.actions["source"].eq("inferred").any() for p in found)
@@ -86,9 +87,8 @@ def _unions(pieces: pd.DataFrame) -> dict[tuple[int, int], Union]:
     return {(int(rank), int(capture)): union(start[at], end[at]) for (rank, capture), at in keys.items()}
 
 
-def _avoidable(pipeline: Pipeline) -> float | None:
+def _avoidable(played: Replay | None) -> float | None:
     """Share of a pipeline's bubble that its order with even stages and nothing between actions would not have; None where no simulation tells."""
-    played = replay(pipeline)
     if played is None or not played.trusted:
         return None
     shares = causes(played)

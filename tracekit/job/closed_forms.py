@@ -16,6 +16,11 @@ from tracekit import theory
 from tracekit.job.base import Job
 from tracekit.vocabulary import Axis
 
+#: The selective recomputation that Table 2 knows, as ``run.json`` names it.
+CORE = "selective:core_attention"
+#: More bytes than fit the tables' columns: no closed form of a model that ran.
+_MOST = 2**62
+TOO_LARGE = "the sizes in run.json are too large for any device"
 COLUMNS = ["rank", "layers", "in_flight_microbatches", "activation_per_layer_theory_bytes", "activation_theory_bytes"]
 COLUMNS += ["activation_without_recompute_theory_bytes", "parameter_theory_bytes", "gradient_theory_bytes", "optimizer_state_theory_bytes"]
 #: Columns of :func:`modes`.
@@ -57,6 +62,7 @@ def modes(job: Job) -> pd.DataFrame:
         alike = mode.recompute == "full" or (mode.tensor_parallel == (ran > 1) and mode.sequence_parallel == sequence)
         t = degree if mode.tensor_parallel else 1
         nbytes = None if why else _bytes(job, mode.recompute, t, mode.sequence_parallel)
+        why = why or (TOO_LARGE if nbytes is None else None)
         rows.append((mode.name, t, alike and mode.recompute == recompute_mode(job), nbytes, why))
     frame = pd.DataFrame(rows, columns=MODE_COLUMNS)
     return frame.astype({"tensor_parallel": "int64", "as_it_ran": "bool", "activation_per_layer_theory_bytes": "Int64", "reason": "object"})
@@ -114,16 +120,20 @@ def _activations(job: Job, rank: int, layers: int | None) -> dict[str, Any]:
     if layers is None or flight is None:
         return out
     if whole is not None:
-        out["activation_without_recompute_theory_bytes"] = round(layers * flight * whole)
+        out["activation_without_recompute_theory_bytes"] = _bounded(layers * flight * whole)
     mode = recompute_mode(job)
     if mode == "sqrt" and whole is not None:
         kept, cut = per_layer(job, "full"), theory.sqrt_checkpoints(layers)
         if kept is not None and cut is not None:
-            out["activation_theory_bytes"] = round(flight * cut[0] * kept) + cut[1] * whole
+            out["activation_theory_bytes"] = _bounded(round(flight * cut[0] * kept) + cut[1] * whole)
     elif one is not None:
         repeated = whole if mode == "full" and whole is not None else 0
-        out["activation_theory_bytes"] = round(layers * flight * one) + repeated
+        out["activation_theory_bytes"] = _bounded(round(layers * flight * one) + repeated)
     return out
+
+
+def _bounded(nbytes: float | None) -> int | None:
+    return None if nbytes is None or not 0 <= nbytes < _MOST else round(nbytes)
 
 
 def per_layer(job: Job, mode: str | None) -> int | None:
@@ -139,7 +149,7 @@ def _bytes(job: Job, mode: str, t: int, sequence_parallel: bool) -> int | None:
     s, b, h, a, width = (int(n) for n in (model["sequence"], training["microbatch_size"], model["hidden"], model["heads"], model["dtype_bytes"]))
     # DTensor keeps the gathered inputs whole; a run that was not sequence parallel is asked what the paper's would keep
     regather = training.get("regather_sequence", not training.get("sequence_parallel"))
-    return theory.activation_bytes_per_layer(
+    nbytes = theory.activation_bytes_per_layer(
         s,
         b,
         h,
@@ -154,6 +164,7 @@ def _bytes(job: Job, mode: str, t: int, sequence_parallel: bool) -> int | None:
         mlp_ratio=Fraction(model["ffn_hidden"], h) if _whole(model.get("ffn_hidden")) else Fraction(model.get("mlp_ratio") or 4),
         regather=bool(regather),
     )
+    return _bounded(nbytes)
 
 
 def _in_flight(job: Job, rank: int) -> float | None:
@@ -204,7 +215,8 @@ def _state(job: Job, rank: int, layers: int | None) -> dict[str, Any]:
     state = theory.state_bytes(own, str(training.get("optimizer") or ""), width, job.mesh.get(Axis.DP_SHARD, 1))
     if state is None:
         return {}
-    return {"parameter_theory_bytes": state.parameter, "gradient_theory_bytes": state.gradient, "optimizer_state_theory_bytes": state.optimizer_state}
+    parts = {"parameter_theory_bytes": state.parameter, "gradient_theory_bytes": state.gradient, "optimizer_state_theory_bytes": state.optimizer_state}
+    return {name: _bounded(nbytes) for name, nbytes in parts.items()}
 
 
 def _part(job: Job, key: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from tracekit.model_sizes import ModelSizes, device_peak, global_batch, sizes_of
 from tracekit.vocabulary import Axis
 
 #: A repeated layer that runs at least this share of its weight products again is repeated whole: torch stops as soon as it has what it needs.
-_WHOLE_LAYER_SHARE = 0.5
+WHOLE_LAYER_SHARE = 0.5
 _NEEDED = ("hidden", "layers", "sequence", "vocabulary")
 
 
@@ -29,7 +29,8 @@ class Flops:
         why_not: why ``model`` is None.
         repeated: what recomputation adds (``flop_counts.repeated_flops``).
         why_not_repeated: why ``repeated`` is None.
-        repeated_source: ``trace`` or ``declared``: who says what was repeated.
+        repeated_source: ``trace``, ``inferred`` (by the trace, layers that are not in it taken to be treated like those that are) or
+            ``declared``: who says what was repeated.
         by_rank: the part of ``model`` that each rank computes; ranks of which it is not known are absent.
         why_not_by_rank: why ``by_rank`` is empty.
         devices: ranks of the job.
@@ -119,14 +120,15 @@ def _repeated_layers(job: Job, layers: int) -> tuple[tuple[int, int] | None, str
         return (0, 0), "trace", None
     by_layer = table[table["layer_index"].notna()].groupby("layer_index")[["recompute_runs", "forward_products", "recompute_products"]].sum()
     again = by_layer[by_layer["recompute_runs"].gt(0)]
-    entire = again["recompute_products"].ge(_WHOLE_LAYER_SHARE * again["forward_products"]) & again["forward_products"].gt(0)
+    entire = again["recompute_products"].ge(WHOLE_LAYER_SHARE * again["forward_products"]) & again["forward_products"].gt(0)
     if told and len(again) and (entire.all() or declared == "selective:core_attention"):
         # where some layers are not here, those that are stand for them only if all were treated alike
         count = len(again) if len(by_layer) == layers else layers if len(again) == len(by_layer) else None
+        source = "trace" if len(by_layer) == layers else "inferred"
         if count is not None and entire.all():
-            return (count, 0), "trace", None
+            return (count, 0), source, None
         if count is not None and not again["recompute_products"].any():
-            return (0, count), "trace", None
+            return (0, count), source, None
     if not told or not len(by_layer):
         stated = {"none": (0, 0), "full": (layers, 0), "sqrt": (layers, 0), "selective:core_attention": (0, layers)}.get(declared)
         if stated is not None:

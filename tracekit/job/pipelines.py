@@ -60,11 +60,15 @@ class Pipeline:
     by_order: bool = False
 
 
-def pipelines(job: Job) -> list[Pipeline]:
-    """Every pipeline of every step, in order of capture, step and first rank; [] where no rank has pipeline actions."""
+def pipelines(job: Job) -> tuple[Pipeline, ...]:
+    """Every pipeline of every step, in order of capture, step and first rank; () where no rank has pipeline actions."""
+    return job.once("pipelines", lambda: _pipelines(job))
+
+
+def _pipelines(job: Job) -> tuple[Pipeline, ...]:
     actions = job.table("actions")
     if not len(actions):
-        return []
+        return ()
     found = []
     capture: Any
     step: Any
@@ -78,7 +82,7 @@ def pipelines(job: Job) -> list[Pipeline]:
             for step, here in mine.groupby("step", dropna=False, sort=True):
                 one = _pipeline(int(capture), None if pd.isna(step) else int(step), number, ranks, here, messages, by_order=in_order is not None)
                 found.append(one)
-    return sorted(found, key=lambda x: (x.capture, -1 if x.step is None else x.step, x.number))
+    return tuple(sorted(found, key=lambda x: (x.capture, -1 if x.step is None else x.step, x.number)))
 
 
 def _messages(p2p: pd.DataFrame) -> Messages:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from tracekit.errors import UsageError
+from tracekit.job.base import Job
 from tracekit.job.pipeline_window import window
-from tracekit.job.pipelines import Pipeline
+from tracekit.job.pipelines import Pipeline, pipelines
 from tracekit.schedule.catalog import Placement
 from tracekit.schedule.orders import order, overlapped
 from tracekit.schedule.recognise import recognise
@@ -62,6 +64,25 @@ class Replay:
         """Whether the simulation reproduces the measured window well enough to say what another schedule would take."""
         return abs(self.error_ratio) <= TRUSTED
 
+    @cached_property
+    def step_by_step(self) -> tuple[Simulation, ...]:
+        """The same order simulated with one more of ``CAUSES`` each time; the first is the order with even stages and nothing between actions."""
+        kind = _kinds(self)
+        even = _means(self, kind)
+        own = _means(self, {a: (a.stage, what) for a, what in kind.items()})
+        pairs = _pairs(self.orders)
+        return (
+            simulate(self.orders, self.placement, even, pairs=pairs),
+            simulate(self.orders, self.placement, even, self.handover, self.overhead, pairs),
+            simulate(self.orders, self.placement, own, self.handover, self.overhead, pairs),
+            self.simulation,
+        )
+
+
+def replays(job: Job) -> tuple[Replay | None, ...]:
+    """The replay of each of the job's pipelines, in their order."""
+    return job.once("replays", lambda: tuple(replay(p) for p in pipelines(job)))
+
 
 def replay(pipeline: Pipeline) -> Replay | None:
     """Simulate a recorded pipeline with its own times; None where ranks are missing, clocks disagree or an action ran twice."""
@@ -102,34 +123,20 @@ def causes(one: Replay) -> dict[str, float]:
 
     They add up to the bubble ratio of the simulation; a part that makes a bubble smaller is negative.
     """
-    ratios = [run.bubble_ratio or 0.0 for run in _step_by_step(one)]
+    ratios = [run.bubble_ratio or 0.0 for run in one.step_by_step]
     return dict(zip(CAUSES, np.diff([0.0, *ratios]).tolist(), strict=True))
 
 
 def waits(one: Replay) -> pd.DataFrame:
     """What each rank waited between its own actions in the simulation, in ns, by the same causes: rank, and a column per cause."""
-    each = np.array([run.ranks.sort_values("rank")["wait_ns"].to_numpy(np.int64) for run in _step_by_step(one)])
+    each = np.array([run.ranks.sort_values("rank")["wait_ns"].to_numpy(np.int64) for run in one.step_by_step])
     parts = np.diff(each, axis=0, prepend=np.zeros((1, each.shape[1]), np.int64))
     return pd.DataFrame({"rank": one.ranks, **dict(zip(CAUSES, parts, strict=True))})
 
 
-def _step_by_step(one: Replay) -> list[Simulation]:
-    """The same order simulated with one more of the causes each time."""
-    kind = _kinds(one)
-    even = _means(one, kind)
-    own = _means(one, {a: (a.stage, what) for a, what in kind.items()})
-    pairs = _pairs(one.orders)
-    return [
-        simulate(one.orders, one.placement, even, pairs=pairs),
-        simulate(one.orders, one.placement, even, one.handover, one.overhead, pairs),
-        simulate(one.orders, one.placement, own, one.handover, one.overhead, pairs),
-        one.simulation,
-    ]
-
-
 def ideal(one: Replay) -> pd.DataFrame:
     """The same order with even stages and nothing between actions: rank, stage, action, microbatch, start_ns, end_ns from the window's start."""
-    found = simulate(one.orders, one.placement, _means(one, _kinds(one)), pairs=_pairs(one.orders)).actions
+    found = one.step_by_step[0].actions
     return found.assign(rank=np.array(one.ranks, np.int64)[found["rank"]])
 
 

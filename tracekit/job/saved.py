@@ -16,7 +16,7 @@ _KIND = [*_STEP, "kind", "forward_runs", "forward_products"]
 
 
 def saved_by_layer(job: Job, layers: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """Bytes that layers save at the activation peak, beside their rows.
+    """Bytes that layers save at the peak of allocated memory, beside their rows.
 
     Args:
         job: the job.
@@ -25,9 +25,9 @@ def saved_by_layer(job: Job, layers: pd.DataFrame, mode: str) -> pd.DataFrame:
 
     Returns:
         Index of ``layers``; ``saved_bytes`` (Int64) and ``saved_source``: ``measured`` where a layer of the same kind was kept in
-        the same step (the most that one holds at the peak, minus what this one holds there), ``closed_form`` where the model's
-        sizes are known (mode none minus this mode, times the microbatches held), null where neither tells and for layers
-        that are kept.
+        the same step (the most that one holds at the peak, minus what this one holds there; null where that is less than nothing),
+        ``closed_form`` where the model's sizes are known (mode none minus this mode, times the microbatches held), null where
+        neither tells and for layers that are kept.
     """
     repeated = layers["recompute_runs"].gt(0)
     measured = _measured(job, layers).where(repeated)
@@ -47,11 +47,12 @@ def _measured(job: Job, layers: pd.DataFrame) -> pd.Series:
     frame = frame.assign(kind=[LAYER_INDEX.sub("#", str(path)) for path in frame["layer"]])
     kept = frame["held"].where(frame["recompute_runs"].eq(0))
     most = frame.assign(kept=kept).groupby(_KIND, dropna=False)["kept"].transform("max")
-    return pd.Series((most - frame["held"]).array, index=layers.index, dtype="Int64")
+    saved = most - frame["held"]
+    return pd.Series(saved.mask(saved.lt(0)).array, index=layers.index, dtype="Int64")
 
 
 def saved_by_rank(job: Job, layers: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """Bytes that each rank saves in a step, at its activation peak.
+    """Bytes that each rank saves in a step, at its peak of allocated memory.
 
     Args:
         job: the job.

@@ -30,7 +30,7 @@ RECOVERABLE_BY = {
 WHAT = {
     "memory": "if the memory allows to keep the activations",
     "late_rank": "if the last rank to arrive came when the one before it did",
-    "overlap": "if it ran under compute that hides no communication yet",
+    "overlap": "if it ran under compute that is not repeated and hides no communication yet",
     "balance": "if stages and microbatches took equally long and nothing lay between actions; the rest is the schedule's own",
     "fetch_ahead": "if data were fetched ahead (more workers, prefetching)",
     "launch_ahead": "if the host launched ahead of the device (fewer, larger kernels; compilation; CUDA graphs)",
@@ -38,6 +38,10 @@ WHAT = {
 _COMPUTE = ("forward", "backward", "other_compute")
 _KEY = ["rank", "capture", "device", "step"]
 _CALL = ["rank", "capture", "call_start_ns", "call_end_ns"]
+#: What an account says of a sum: the least certain of its members.
+_WORST = ("unknown", "emulated", "inferred", "derived", "measured")
+#: In place of a rank: the mean over all of them.
+_JOB = -1
 
 
 def compute(job: Job) -> Result:
@@ -64,7 +68,6 @@ def compute(job: Job) -> Result:
     account = _account(chosen, span, model)
     summary = {"step_ns": round(total / len(span)), "accounts": len(span), **_shares(chosen, total)}
     of_job = account[account["rank"].isna()]
-    summary["recoverable_ns"] = float(of_job["recoverable_ns"].sum()) if of_job["recoverable_ns"].notna().any() else None
     ideal = of_job[of_job["part"].eq("ideal_compute")]
     summary["ideal_compute_ns"] = float(ideal["duration_ns"].iloc[0]) if len(ideal) else None
     exposed = chosen[chosen["axis"].notna() | chosen["part"].str.startswith("comm_")]
@@ -163,8 +166,10 @@ def _recoverable(rows: pd.DataFrame, windows: pd.DataFrame, waits: Bubble) -> pd
     """How much of each part could at best come back, and by what: columns source, recoverable_ns, recoverable_by."""
     rows = rows.reset_index(drop=True)
     own, part = rows["duration_ns"], rows["part"]
-    free = (windows["compute_ns"].fillna(0) - windows["overlap_ns"].fillna(0)).clip(lower=0).astype("int64")
-    room = rows[_KEY].merge(windows[_KEY].assign(free=free), on=_KEY, how="left")["free"].fillna(0).to_numpy(float)
+    free = (windows["compute_ns"].fillna(0) - windows["overlap_ns"].fillna(0)).astype("int64")
+    again = rows[_KEY].assign(ns=own.where(part.eq("recompute"), 0)).groupby(_KEY, dropna=False)["ns"].transform("sum")
+    # repeated compute may itself come back: nothing is counted as running under it
+    room = (rows[_KEY].merge(windows[_KEY].assign(free=free), on=_KEY, how="left")["free"].fillna(0) - again).clip(lower=0).to_numpy(float)
     hides = rows[_KEY].assign(ns=own.where(part.isin(["comm_transfer", "copies"]), 0))
     wanted = hides.groupby(_KEY, dropna=False)["ns"].transform("sum").to_numpy(float)
     fits = np.minimum(1.0, room / np.maximum(wanted, 1.0))
@@ -190,44 +195,58 @@ def _account(chosen: pd.DataFrame, span: pd.DataFrame, model: Flops) -> pd.DataF
     """The mean account of the job (rank null) and of each rank: ideal compute where the model's FLOPs and the peak are known, then the losses."""
     merged = chosen.assign(part=chosen["part"].where(~chosen["part"].isin(_COMPUTE), "compute"))
     known = merged["part"].isin(list(RECOVERABLE_BY))
-    merged = merged.assign(unknown=known & merged["recoverable_ns"].isna())
-    alone = not span.duplicated(["rank", "capture", "step"]).any()
-    ideal = {r: ns / model.peak * 1e9 for r, ns in model.by_rank.items()} if model.peak and alone else {}
-    of_job = sum(ideal[r] for r in span["rank"]) / len(span) if set(span["rank"]) <= set(ideal) else None
-    counts = span.groupby("rank").size()
-    tables = [_means(merged, len(span), float(span["span_ns"].sum()), of_job).assign(rank=None)]
-    rank: Any
-    for rank, of in merged.groupby("rank", sort=True):
-        mine = span[span["rank"].eq(rank)]
-        tables.append(_means(of, int(counts[rank]), float(mine["span_ns"].sum()), ideal.get(int(rank)) if of_job is not None else None).assign(rank=rank))
-    order = {key: i for i, key in enumerate(zip(tables[0]["part"], tables[0]["axis"], strict=True))}
-    tables = [t.iloc[np.argsort([order.get(k, 99) for k in zip(t["part"], t["axis"], strict=True)], kind="stable")] for t in tables]
-    out = pd.concat(tables, ignore_index=True)
-    columns = ["rank", "part", "axis", "duration_ns", "of_step_ratio", "source", "recoverable_ns", "recoverable_by", "what"]
-    return out[columns].astype({"rank": "Int64", "recoverable_ns": "Float64"})
-
-
-def _means(rows: pd.DataFrame, count: int, total: float, ideal: float | None) -> pd.DataFrame:
-    """One mean account: work first, then the losses from the largest to the smallest."""
-    by = rows.groupby(["part", "axis"], dropna=False, sort=False)
-    found = by.agg(duration_ns=("duration_ns", "sum"), back=("recoverable_ns", "sum"), unknown=("unknown", "any"), source=("source", _worst)).reset_index()
-    found = found.assign(duration_ns=found["duration_ns"] / count, axis=found["axis"].astype(object).where(found["axis"].notna(), None))
+    worst = merged["source"].map({source: i for i, source in enumerate(_WORST)})
+    merged = merged.assign(unknown=known & merged["recoverable_ns"].isna(), worst=worst)
+    both = pd.concat([merged.assign(rank=_JOB), merged], ignore_index=True)
+    by = both.groupby(["rank", "part", "axis"], dropna=False, sort=False)
+    found = by.agg(duration_ns=("duration_ns", "sum"), back=("recoverable_ns", "sum"), unknown=("unknown", "any"), worst=("worst", "min")).reset_index()
+    windows = pd.concat([span.assign(rank=_JOB), span], ignore_index=True).groupby("rank")["span_ns"].agg(["size", "sum"])
+    count, total = (found["rank"].map(windows[c]).astype("float64") for c in ("size", "sum"))
     code = found["part"].map(RECOVERABLE_BY).astype(object)
     tells = code.notna() & ~found["unknown"]
-    found = found.assign(recoverable_ns=(found["back"].astype("Float64") / count).where(tells), recoverable_by=code.where(tells, None))
-    measured = float(found.loc[found["part"].eq("compute"), "duration_ns"].sum())
-    if ideal is not None and 0 < ideal <= measured:
-        kept = found[found["part"].ne("compute")]
-        two = pd.DataFrame({"part": ["ideal_compute", "kernel_inefficiency"], "axis": None, "duration_ns": [ideal, measured - ideal], "source": "derived"})
-        found = pd.concat([two.assign(recoverable_ns=pd.array([pd.NA] * 2, "Float64"), recoverable_by=None), kept], ignore_index=True)
+    found = found.assign(
+        axis=found["axis"].astype(object).where(found["axis"].notna(), None),
+        duration_ns=found["duration_ns"] / count,
+        source=np.array(_WORST, object)[found["worst"].to_numpy(np.int64)],
+        recoverable_ns=(found["back"].astype("Float64") / count).where(tells),
+        recoverable_by=code.where(tells, None),
+        window_ns=total / count,
+    )
+    found = _with_ideal(found, _ideal(span, model))
+    return _in_order(found.assign(of_step_ratio=found["duration_ns"] / found["window_ns"].mask(found["window_ns"].eq(0))))
+
+
+def _ideal(span: pd.DataFrame, model: Flops) -> dict[int, float]:
+    """Ideal compute of a step in ns, of each rank and of the job (``_JOB``); {} where it is not known of every rank."""
+    alone = not span.duplicated(["rank", "capture", "step"]).any()
+    if not model.peak or not alone or not set(span["rank"]) <= set(model.by_rank):
+        return {}
+    ideal = {rank: ns / model.peak * 1e9 for rank, ns in model.by_rank.items()}
+    return {**ideal, _JOB: sum(ideal[r] for r in span["rank"]) / len(span)}
+
+
+def _with_ideal(found: pd.DataFrame, ideal: dict[int, float]) -> pd.DataFrame:
+    """The account with compute divided where its ideal part is known and not longer than all of it."""
+    wanted = found["rank"].map(ideal).astype("float64").where(found["part"].eq("compute"))
+    fits = wanted.gt(0) & wanted.le(found["duration_ns"])
+    if not fits.any():
+        return found
+    own = found[fits].assign(source="derived", recoverable_ns=pd.array([pd.NA] * int(fits.sum()), "Float64"), recoverable_by=None)
+    better = own.assign(part="ideal_compute", duration_ns=wanted[fits])
+    worse = own.assign(part="kernel_inefficiency", duration_ns=own["duration_ns"] - wanted[fits])
+    return pd.concat([better, worse, found[~fits]], ignore_index=True)
+
+
+def _in_order(found: pd.DataFrame) -> pd.DataFrame:
+    """The job's account first: work, then the losses from the largest to the smallest; then each rank's in the same order of parts."""
     work = {"ideal_compute": 0, "kernel_inefficiency": 1, "compute": 2, "graph": 3, "optimizer": 4}
-    found = found.assign(_work=found["part"].map(work).fillna(9)).sort_values(["_work", "duration_ns"], ascending=[True, False], kind="stable")
-    return found.assign(of_step_ratio=found["duration_ns"] / total * count if total else None, what=found["recoverable_by"].map(WHAT).astype(object))
-
-
-def _worst(sources: pd.Series[Any]) -> str:
-    """What an account says of a sum: the least certain of its members."""
-    return next((s for s in ("unknown", "emulated", "inferred", "derived") if sources.eq(s).any()), "measured")
+    found = found.assign(_work=found["part"].map(work).fillna(9)).sort_values(["rank", "_work", "duration_ns"], ascending=[True, True, False], kind="stable")
+    keys = list(zip(found["part"], found["axis"], strict=True))
+    order = {key: i for i, (key, rank) in enumerate(zip(keys, found["rank"], strict=True)) if rank == _JOB}
+    found = found.assign(_place=[order.get(key, len(keys)) for key in keys]).sort_values(["rank", "_place"], kind="stable", ignore_index=True)
+    found = found.assign(rank=found["rank"].astype("Int64").mask(found["rank"].eq(_JOB)), what=found["recoverable_by"].map(WHAT).astype(object))
+    columns = ["rank", "part", "axis", "duration_ns", "of_step_ratio", "source", "recoverable_ns", "recoverable_by", "what"]
+    return found[columns].astype({"recoverable_ns": "Float64"})
 
 
 def _with_waits(pieces: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:
@@ -287,6 +306,7 @@ def _axes(job: Job, pieces: pd.DataFrame) -> np.ndarray:
 
 def _notes(job: Job, rows: pd.DataFrame, waits: Bubble, model: Flops, account: pd.DataFrame) -> tuple[str, ...]:
     notes = ["Each ns counts once: compute before exposed collectives before exposed sends and receives before copies before idle."]
+    notes.append("What could come back of each part is the most of that part alone: the parts are not additive.")
     present = set(rows["part"])
     if "graph" in present:
         notes.append("CUDA graphs were recorded as one piece: the busy time of their steps stands undivided (graph).")
@@ -332,9 +352,10 @@ METRIC = Metric(
         "joins forward, backward and other compute, and divides them where sizes and peak are known: ideal_compute = model FLOPs of the rank / peak, "
         "kernel_inefficiency = compute - ideal_compute. source: measured, derived (from several ranks or a closed form), inferred, emulated, or "
         "unknown (of exact length, without a known cause). recoverable_ns is the most that could come back by recoverable_by: memory (not "
-        "recomputing), late_rank (the last rank of each collective coming when the one before it did), overlap (running under compute that hides "
-        "no communication), balance (the share of the bubble that uneven stages and times and hand-overs cause, by simulation), fetch_ahead, "
-        "launch_ahead; null: not known."
+        "recomputing), late_rank (the last rank of each collective coming when the one before it did), overlap (running under compute that is not "
+        "repeated and hides no communication), balance (the share of the bubble that uneven stages and times and hand-overs cause, by simulation), "
+        "fetch_ahead, "
+        "launch_ahead; null: not known. Each is the most of its part alone: they are not additive."
     ),
     compute=compute,
 )

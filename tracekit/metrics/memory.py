@@ -102,7 +102,7 @@ def _notes(job: Job, everything: pd.DataFrame, peaks: pd.DataFrame) -> tuple[str
         notes.append("How much stood before the recording is known, not what it was: parameters and optimizer state are in unknown_bytes.")
     if job.emulated:
         notes.append("Compute was emulated: activations are those of the emulation, so no closed form stands beside them.")
-    if job.run.get("training", {}).get("sequence_parallel"):
+    if (job.run.get("training") or {}).get("sequence_parallel"):
         notes.append("The closed form counts the gathered inputs of the linear layers whole on every rank, as DTensor keeps them.")
     return tuple(notes)
 

@@ -10,7 +10,7 @@ import pandas as pd
 from tracekit.job.base import Job
 from tracekit.job.pipeline_window import GAP_PARTS, rank_parts, window
 from tracekit.job.pipelines import Pipeline, pipelines
-from tracekit.job.replay import CAUSES, Replay, causes, ideal, replay, waits
+from tracekit.job.replay import CAUSES, Replay, causes, ideal, replays, waits
 from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.schedule.closed import window_bubble_ratio
 from tracekit.schedule.recognise import UNKNOWN, Schedule, recognise
@@ -37,7 +37,7 @@ def compute(job: Job) -> Result:
         return unavailable("only one rank has pipeline actions and no group links it to others: give the traces of the whole pipeline")
     gaps = job.table("gap_collectives")
     parts = [rank_parts(p, gaps[gaps["capture"].eq(p.capture)]) for p in found]
-    schedules, played = [_schedule(p) for p in found], [replay(p) for p in found]
+    schedules, played = [_schedule(p) for p in found], replays(job)
     table = pd.DataFrame([_pipeline_row(p, rows, s, r) for p, rows, s, r in zip(found, parts, schedules, played, strict=True)])
     table = table.astype({"step": "Int64", **dict.fromkeys(("window_start_ns", "window_end_ns", "window_ns", "work_ns"), "Int64")})
     steady = _steady(job, table)

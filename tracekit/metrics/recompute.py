@@ -9,11 +9,10 @@ import pandas as pd
 from tracekit import theory
 from tracekit.job.base import Job
 from tracekit.job.closed_forms import closed_forms, modes, recompute_mode
+from tracekit.job.flops import WHOLE_LAYER_SHARE
 from tracekit.job.saved import saved_by_layer, saved_by_rank
 from tracekit.metrics.base import Metric, Result, unavailable
 
-#: A repeated layer that runs fewer of its weight products again than this share is recomputed selectively.
-WHOLE_LAYER_SHARE = 0.5
 _STEP = ["rank", "capture", "step"]
 _GIB = 2**30
 

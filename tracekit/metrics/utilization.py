@@ -63,6 +63,8 @@ def _notes(found: Flops) -> tuple[str, ...]:
         notes.append(f"HFU is unknown: {found.why_not_repeated}.")
     elif found.repeated and found.repeated_source == "declared":
         notes.append("What was recomputed is what run.json states; the trace cannot tell.")
+    elif found.repeated and found.repeated_source == "inferred":
+        notes.append("Not every layer of the model is in the trace: those that are not are taken to be recomputed like those that are.")
     if found.why_not_by_rank:
         notes.append(f"The FLOPs of single ranks are unknown: {found.why_not_by_rank}.")
     return tuple(notes)
@@ -78,9 +80,10 @@ METRIC = Metric(
         "2hV), with B samples of a step over all ranks, s sequence, L layers, h hidden, q = heads x head size, k = key and value heads x head size, f width of "
         "the MLP, n = 3 matrices of a gated MLP, else 2, V vocabulary; for GPT (q = k = h, f = 4h, n = 2) that is 72BLsh^2(1 + s/6h + V/12hL) "
         "(arXiv 2205.05198 eq. 7). A causal mask is not made use of. A layer that is repeated whole adds its forward once more, Bs(4hq + 4hk + 4sq + 2nhf); "
-        "core attention repeated alone adds 12Bs^2q, as in arXiv 2205.05198 appendix A. What was repeated is read off the trace; where it cannot "
-        "tell, run.json says it. Seconds per step: mean over ranks and steady steps of their windows. The peak is given by the user, or that of dense 16-bit "
-        "products on the vendor's data sheet. Models with experts, and emulated compute, have no number here."
+        "core attention repeated alone adds 12Bs^2q, as in arXiv 2205.05198 appendix A. What was repeated is read off the trace (inferred, "
+        "where layers are in none); where it cannot tell, run.json says it. Seconds per step: mean over ranks and steady steps of their windows. "
+        "The peak is given by the user, or that of dense 16-bit products on the vendor's data sheet. "
+        "Models with experts, and emulated compute, have no number here."
     ),
     compute=compute,
 )

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit import wording as fmt
+from tracekit.account_lines import WORTH
 from tracekit.report.rows import mean, metric, of_steps, steady_steps, table, total
 from tracekit.report.sections.budget import mean_parts
 from tracekit.report.untimed import untimed
-from tracekit.report.waterfall import WORTH, account
+from tracekit.report.waterfall import account
 
 #: Part of the budget -> what helps.
 ADVICE: Mapping[str, str] = {

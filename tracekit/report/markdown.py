@@ -60,12 +60,7 @@ def _waterfall(s: Story) -> list[str]:
     """A fenced block: nothing in it is read as markup, and labels of parts hold no backticks."""
     if not s.waterfall:
         return []
-    name, text = (max(len(v) for v in of) for of in zip(*((b.label, b.text) for b in s.waterfall), strict=True))
-    made = waterfall.lines(s.waterfall, 40, "█▓░")
-    rows = [
-        f"{label.replace('`', ''):<{name}}  {b.text:>{text}}  {before}{stays}{back}{after}  {b.told}".rstrip()
-        for b, (label, before, stays, back, after) in zip(s.waterfall, made, strict=True)
-    ]
+    rows = [line.replace("`", "") for line in waterfall.columns(s.waterfall, 40, "█▓░")]
     return ["```text", *rows, "```", "", "<sub>█ work, ▓ cost or loss, ░ of it what could come back at best</sub>", ""]
 
 

@@ -8,34 +8,21 @@ from tracekit.memory_what_if import to_dict
 from tracekit.metrics.base import Result
 from tracekit.report.html import page
 from tracekit.report.parts import Section, Story, facts, grid
-from tracekit.report.sections.common import emulated
-from tracekit.report.story import findings_of, run_of
+from tracekit.report.what_if import answer
 
 _COLUMNS = ["label", "basis", "time_basis", "activation_peak_bytes", "memory_peak_bytes", "step_ns", "recompute_ns", "fits", "largest_microbatch"]
 
 
 def story(analysis: Analysis, result: Result) -> Story:
     """A memory what-if, worded."""
-    from tracekit import __version__
-
-    document = analysis.to_dict()
     head, advice = "There is nothing to foretell.", ""
     if result.available:
-        head = f"The run's own activation peak is met within {fmt.percent(abs(result.summary['activation_error_ratio']))}."
+        activations, memory = (fmt.percent(abs(result.summary[f"{n}_error_ratio"])) for n in ("activation", "memory"))
+        layers = result.summary["layer_error_ratio"]
+        head = f"By the same account the run's own activation peak is met within {activations}, its memory peak within {memory}"
+        head += "." if layers is None else f"; its layers meet their closed form within {fmt.percent(abs(layers))}."
         advice = "" if result.summary["trusted"] else "That is too far: what follows cannot be trusted."
-    return Story(
-        title="what other recomputation would take",
-        version=__version__,
-        verdict=fmt.clean(analysis.health()["verdict"]),
-        findings=findings_of(document),
-        headline=head,
-        advice=advice,
-        run=run_of(document),
-        cards=(),
-        sections=(_section(result),) if result.available else (),
-        unavailable=() if result.available else (("what_if", "What-if", fmt.clean(result.reason or "", 400)),),
-        emulated=emulated(document),
-    )
+    return answer(analysis, result, "what other recomputation would take", head, advice, lambda slept: _section(result))
 
 
 def html(analysis: Analysis, result: Result) -> str:
@@ -51,10 +38,13 @@ def _section(result: Result) -> Section:
         title="What if",
         question="What would memory and the step take under another recomputation or microbatch size?",
         definition="",
-        full_definition="Peak = what stood beside activations + the larger of the end of forward and the backward of a checkpoint.",
+        full_definition=(
+            "Peak = what stood beside activations, of it input and temporary memory in proportion to the microbatch size, + the larger of the end of forward "
+            "and the backward of a checkpoint. What ran stands as measured; layer error: a measured layer over its closed form, less 1."
+        ),
         tags=("simulated",),
         obtained="From the run's measured peak, and closed forms where the basis says so",
-        facts=facts({k: v for k, v in result.summary.items() if k != "trusted"}, ("activation_error_ratio",)),
+        facts=facts({k: v for k, v in result.summary.items() if k != "trusted"}, ("activation_error_ratio", "memory_error_ratio", "layer_error_ratio")),
         grids=(grid("Alternatives", list(to_dict(result)["alternatives"]), columns),),
         notes=tuple(fmt.clean(n, 400) for n in result.notes),
     )

@@ -51,12 +51,7 @@ def table(g: Grid) -> list[str]:
 def _waterfall(s: Story) -> list[str]:
     if not s.waterfall:
         return []
-    name, text = (max(len(v) for v in of) for of in zip(*((b.label, b.text) for b in s.waterfall), strict=True))
-    made = waterfall.lines(s.waterfall, 40, "#=-")
-    rows = [
-        f"  {label:<{name}}  {b.text:>{text}}  |{before}{stays}{back}{after}|  {b.told}".rstrip()
-        for b, (label, before, stays, back, after) in zip(s.waterfall, made, strict=True)
-    ]
+    rows = ["  " + line for line in waterfall.columns(s.waterfall, 40, "#=-", "|")]
     return [*rows, "  # work, = cost or loss, - of it what could come back at best", ""]
 
 

@@ -58,11 +58,15 @@ def grids(document: Document) -> list[Grid]:
         out.append(Grid("Limits", ("limit", "head", "verdict"), cells, (False, True, False)))
     differs = document["fingerprint"]["differs"]
     if differs:
-        cells = tuple((fmt.clean(d["name"]), fmt.scalar("", d["base"]), fmt.scalar("", d["head"])) for d in differs[:MOST_ROWS])
+        cells = tuple((_first(d["name"]), fmt.scalar("", d["base"]), fmt.scalar("", d["head"])) for d in differs[:MOST_ROWS])
         out.append(Grid("What is not the same", ("setup", "base", "head"), cells, (False, False, False), _left_out(differs)))
     if document["drift"]:
-        cells = tuple((_name(d), f"{100 * d['shift']:+.1f} %", fmt.clean(d["points"][0], 16), d["verdict"]) for d in document["drift"])
-        out.append(Grid("Over the baseline's history", ("metric", "shift", "since", "verdict"), cells, (False, True, False, False)))
+        cells = tuple(
+            (_name(d), fmt.signed_percent(d["shift"]), fmt.clean(d["points"][0], 16), fmt.signed_percent(d["head_shift"]), d["verdict"])
+            for d in document["drift"]
+        )
+        header = ("metric", "new level", "since", "head", "verdict")
+        out.append(Grid("Over the baseline's history, against its first level", header, cells, (False, True, False, True, False)))
     facts = [r for r in rows if r["sort"] == "fact" and (r["verdict"] != "unchanged" or r["reason"])]
     if facts and not _all_incomparable(document):
         cells = tuple((_name(r), _cell(r, "base"), _cell(r, "head"), r["verdict"]) for r in facts[:MOST_ROWS])
@@ -92,8 +96,9 @@ def _share(row: Mapping[str, Any], value: float | None, unit: str) -> str:
     if value is None:
         return fmt.UNKNOWN if unit else ""
     if row["scale"] == "difference" and not row["metric"].endswith("_ratio"):
-        return ("+" if value > 0 else "-" if value < 0 else "") + fmt.scalar(row["metric"], abs(value))
-    return f"{100 * value:+.1f}{unit if row['scale'] == 'ratio' else ' pts' if unit else ''}"
+        return fmt.signed(row["metric"], value)
+    number = fmt.signed_percent(value).removesuffix(" %")
+    return number + (unit if row["scale"] == "ratio" else " pts" if unit else "")
 
 
 def _cell(row: Mapping[str, Any], side: str) -> str:
@@ -106,7 +111,12 @@ def _cell(row: Mapping[str, Any], side: str) -> str:
 def _name(row: Mapping[str, Any]) -> str:
     where = row["where"]
     place = " ".join(fmt.clean(f"rank {v}" if p == "rank" else str(v).replace("_", "-") if p == "kind" else v, 60) for p, v in where.items())
-    return str(row["title"]) + (f", {place}" if place else "")
+    return _first(row["title"]) + (f", {place}" if place else "")
+
+
+def _first(name: object) -> str:
+    """A name at the start of a line, where a CI runner would take ``::error::`` as a command."""
+    return fmt.clean(name, 80).replace("::", ": :")
 
 
 def _limit(budget: Mapping[str, Any]) -> str:

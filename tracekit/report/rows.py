@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tracekit.compare import document as documents
+from tracekit.compare.document import steady_steps
+
 Row = Mapping[str, Any]
 
 
 def metric(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A metric of the document; one that says it was not computed where the document has none."""
-    found = document.get("metrics", {}).get(name)
-    return found or {"available": False, "reason": "this report does not hold it", "summary": {}, "tables": {}}
+    return documents.section(document, name) or {"available": False, "reason": "this report does not hold it", "summary": {}, "tables": {}}
 
 
 def table(document: Mapping[str, Any], name: str, of: str) -> Sequence[Row]:
@@ -24,20 +26,10 @@ def table(document: Mapping[str, Any], name: str, of: str) -> Sequence[Row]:
     return rows
 
 
-def steady_steps(document: Mapping[str, Any]) -> frozenset[int]:
-    """Steps that are complete and no warm-up on every rank; every complete step where none is left, every step where none is complete."""
-    rows = [r for r in table(document, "step_time", "steps") if r.get("step") is not None]
-    cut = {r["step"] for r in rows if r.get("complete") is False}
-    warm = {r["step"] for r in rows if r.get("warmup")}
-    complete = {r["step"] for r in rows} - cut or cut
-    return frozenset(complete - warm) or frozenset(complete)
-
-
 def of_steps(rows: Iterable[Row], steps: frozenset[int]) -> list[Row]:
-    """Rows of these steps; where none is named, or no row has one of them, the rows of the whole trace (step null)."""
+    """Rows of these steps; where none is named, or no row has one of them, the rows of the whole trace (step null); where there are none, all."""
     rows = list(rows)
-    picked = [r for r in rows if r.get("step") in steps]
-    return picked or [r for r in rows if r.get("step") is None] or rows
+    return documents.of_steps(rows, steps) or rows
 
 
 def span_word(document: Mapping[str, Any]) -> str:
@@ -78,3 +70,6 @@ def mean_rows(rows: Iterable[Row], keys: Sequence[str], values: Sequence[str]) -
     [{'rank': 0, 'a_ns': 3.0}]
     """
     return [dict(zip(keys, key, strict=True)) | {v: mean(r.get(v) for r in members) for v in values} for key, members in group(rows, keys).items()]
+
+
+__all__ = ["Row", "group", "mean", "mean_rows", "metric", "of_steps", "span_word", "steady_steps", "table", "total"]

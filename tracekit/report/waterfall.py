@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit import wording as fmt
+from tracekit.account_lines import WORTH, smaller, together
 from tracekit.report.parts import Bar
 from tracekit.report.rows import Row, span_word, table
-
-#: Parts smaller than this share of the step stand together in one line.
-SMALL = 0.005
-#: What could come back is said from this share of the step on.
-WORTH = 0.001
 
 
 def account(document: Mapping[str, Any]) -> list[Row]:
@@ -26,20 +22,19 @@ def waterfall(document: Mapping[str, Any]) -> tuple[Bar, ...]:
     whole = sum(r["duration_ns"] for r in rows)
     if not whole:
         return ()
-    large = [r for r in rows if r["duration_ns"] >= SMALL * whole or r.get("part") in fmt.WORK]
-    small = [r for r in rows if r not in large]
-    large = rows if len(small) < 2 else large
+    folded = together([r.get("part") for r in rows], [r["duration_ns"] for r in rows])
+    small = [r["duration_ns"] for r, fold in zip(rows, folded, strict=True) if fold]
     bars, at = [], 0.0
-    for r in large:
+    for r in (r for r, fold in zip(rows, folded, strict=True) if not fold):
         share = r["duration_ns"] / whole
         back = r.get("recoverable_ns") if (r.get("recoverable_ns") or 0) >= WORTH * whole else None
         text = f"{fmt.duration(r['duration_ns'])}  {fmt.percent(share)}"
         told = f"up to {fmt.duration(back)} could come back" if back else ""
         bars.append(Bar(fmt.part(r.get("part"), r.get("axis")), text, told, at, share, (back or 0) / whole, r.get("part") in fmt.WORK))
         at += share
-    if at < 1 - 1e-9 and len(large) < len(rows):
-        rest = sum(r["duration_ns"] for r in small)
-        bars.append(Bar(f"{len(small)} smaller parts", f"{fmt.duration(rest)}  {fmt.percent(rest / whole)}", "", at, rest / whole, 0.0, False))
+    if small:
+        rest = sum(small)
+        bars.append(Bar(smaller(len(small)), f"{fmt.duration(rest)}  {fmt.percent(rest / whole)}", "", at, rest / whole, 0.0, False))
     return (*bars, Bar(span_word(document), fmt.duration(whole), "", 0.0, 1.0, 0.0, True))
 
 
@@ -58,3 +53,17 @@ def lines(bars: tuple[Bar, ...], width: int, marks: str) -> list[tuple[str, str,
         back = min(end - start, round(b.recoverable * width))
         out.append((b.label, " " * start, (marks[0] if b.work else marks[1]) * (end - start - back), marks[2] * back, " " * max(0, width - end)))
     return out
+
+
+def columns(bars: tuple[Bar, ...], width: int, marks: str, edge: str = "") -> list[str]:
+    """A waterfall as lines of plain text: name, numbers, bar between two edges, and what could come back.
+
+    Args:
+        bars: a waterfall with at least one bar.
+        width: characters of the whole step.
+        marks: as for :func:`lines`.
+        edge: stands at both ends of every bar.
+    """
+    name, text = max(len(b.label) for b in bars), max(len(b.text) for b in bars)
+    made = zip(bars, lines(bars, width, marks), strict=True)
+    return [f"{label:<{name}}  {b.text:>{text}}  {edge}{''.join(parts)}{edge}  {b.told}".rstrip() for b, (label, *parts) in made]

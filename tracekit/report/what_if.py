@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -28,20 +28,34 @@ _DEFINITION = (
 
 def what_ifs_story(analysis: Analysis, result: Result) -> Story:
     """A what-if, worded: health first, then one sentence, then the table."""
+    head, advice = _headline(result)
+    return answer(analysis, result, "what another schedule would take", head, advice, lambda slept: _section(result, slept))
+
+
+def answer(analysis: Analysis, result: Result, title: str, headline: str, advice: str, section: Callable[[bool], Section]) -> Story:
+    """The story of any what-if: health, one sentence, and its section where there is one.
+
+    Args:
+        analysis: of the run that was asked about.
+        result: the what-if.
+        title: what was asked.
+        headline: how far it can be believed.
+        advice: what follows.
+        section: words the result, told whether the run's compute was emulated; asked only of a result that is available.
+    """
     from tracekit import __version__
 
     document = analysis.to_dict()
-    head, advice = _headline(result)
     return Story(
-        title="what another schedule would take",
+        title=title,
         version=__version__,
         verdict=fmt.clean(analysis.health()["verdict"]),
         findings=findings_of(document),
-        headline=head,
+        headline=headline,
         advice=advice,
         run=run_of(document),
         cards=(),
-        sections=(_section(result, emulated(document)),) if result.available else (),
+        sections=(section(emulated(document)),) if result.available else (),
         unavailable=() if result.available else (("what_if", "What-if", fmt.clean(result.reason or "", 400)),),
         emulated=emulated(document),
     )

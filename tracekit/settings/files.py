@@ -71,7 +71,8 @@ def from_file(path: Path) -> Source:
         elif name == "rules":
             overrides += _rules(value, path, prefix)
         elif name in BY_KEY:
-            values[name] = (_checked(name, value, f"{path}: {prefix}{name}"), f"{path}")
+            given = _checked(name, value, f"{path}: {prefix}{name}")
+            values[name] = (_beside(path, given) if name == "baseline" else given, f"{path}")
         else:
             raise UsageError(f"{path}: {prefix}{str(name)[:60]}: there is no such key; there are {', '.join([*BY_KEY, 'metrics', 'rules'])}")
     return Source(str(path), values, tuple(overrides))
@@ -98,6 +99,11 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return BY_KEY[name].check(value)
     except ValueError as e:
         raise UsageError(f"{where}: {e}") from e
+
+
+def _beside(path: Path, place: str) -> str:
+    """A folder as a file names it: relative to the file, wherever the command runs; branches and URLs as they are."""
+    return place if place.startswith(("git:", "~")) or "://" in place else str(path.resolve().parent / place)
 
 
 def _metrics(value: Any, path: Path, prefix: str) -> list[Override]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -53,7 +52,7 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 def _number(low: float, high: float) -> Callable[[Any], float]:
     def check(value: Any) -> float:
         given = float(value) if isinstance(value, str) else value
-        if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given) or not low <= given <= high:
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not low <= given <= high:
             raise ValueError(f"a number from {low:g} to {high:g} is expected")
         return float(given)
 

@@ -7,6 +7,7 @@ import re
 from tracekit.errors import UsageError
 
 _RANKS = re.compile(r"^\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*$")
+#: Ranks that may be named together, each as often as it is.
 _MOST_RANKS = 100_000
 _TIME = re.compile(r"^(?P<number>\d{1,15}(?:\.\d{1,12})?)(?P<unit>ns|us|µs|ms|s|min)$")
 _UNIT_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
@@ -55,11 +56,9 @@ def ranks_in(text: str | None) -> frozenset[int] | None:
     flat = re.sub(r"\s", "", text)
     if len(flat) > 10_000 or not _RANKS.match(flat):
         raise UsageError("ranks must be numbers and ranges, such as 0-3,8")
-    out: set[int] = set()
-    for part in flat.split(","):
-        first, _, last = part.partition("-")
-        numbers = range(int(first), int(last or first) + 1)
-        if len(numbers) > _MOST_RANKS or not numbers:
-            raise UsageError("ranks must be numbers and ranges, such as 0-3,8")
-        out.update(numbers)
-    return frozenset(out)
+    ranges = [range(int(first), int(last or first) + 1) for first, _, last in (part.partition("-") for part in flat.split(","))]
+    if not all(ranges):
+        raise UsageError("ranks must be numbers and ranges, such as 0-3,8")
+    if sum(map(len, ranges)) > _MOST_RANKS:
+        raise UsageError(f"these are more than {_MOST_RANKS:,} ranks; name fewer, such as 0-3,8")
+    return frozenset(rank for numbers in ranges for rank in numbers)

@@ -1,6 +1,6 @@
 """How is a part of a timeline written as a Chrome trace, so that every viewer and tracekit itself read it back?
 
-One process per rank. Lanes whose slices nest are one thread; elsewhere each track is a thread of its own, because viewers draw
+One process per rank and capture. Lanes whose slices nest are one thread; elsewhere each track is a thread of its own, because viewers draw
 slices of one thread wrongly, or not at all, where they overlap without nesting (google/perfetto#4280, pytorch/kineto#1191). Times
 are exact to the nanosecond, in microseconds with three decimals, on the reference rank's clock.
 """
@@ -69,20 +69,19 @@ def chrome(parts: Sequence[Selection], title: str = "") -> Iterator[bytes]:
         head["distributedInfo"] = {"rank": ranks[0]}
     yield (json.dumps(head)[:-1] + ', "traceEvents": [\n').encode()
     before = ""
-    for part in parts:
-        for text in _records(part, base):
+    for number, part in enumerate(parts, start=1):
+        for text in _records(part, base, number):
             yield (before + text).encode("utf-8", "replace")
             before = ",\n"
     yield b"\n]}\n"
 
 
-def _records(part: Selection, base: int) -> Iterator[str]:
-    """The metadata and slices of one part, in pieces of some thousand."""
+def _records(part: Selection, base: int, pid: int) -> Iterator[str]:
+    """The metadata and slices of one part, a process of its own, in pieces of some thousand."""
     member, events = part.member, part.events
     tracks = integers(events["track"])
     lanes = [part.lane(int(t)) for t in np.unique(tracks[tracks >= 0])]
     threads = {int(t): thread_of(lane, int(t)) for t, lane in zip(np.unique(tracks[tracks >= 0]), lanes, strict=True)}
-    pid = member.rank * 1000 + member.capture if member.capture else member.rank
     capture = f", capture {member.capture}" if member.capture else ""
     yield ",\n".join(
         [

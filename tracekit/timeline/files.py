@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from tracekit import schema
 from tracekit.columns import Rows, integers, nullable
+from tracekit.durable import sync
 from tracekit.errors import InputError
 from tracekit.timeline.coverage import Level, pyramid
 from tracekit.timeline.lanes import Lane, place
@@ -40,6 +41,8 @@ INDEX, ARRAYS, EVENTS = "timeline.json", "timeline.bin", "events.parquet"
 GROUP_ROWS = 1 << 14
 _ALIGN = 64
 _MOST_STEPS = 10_000
+#: Bytes that a text takes beside its letters.
+_PER_TEXT = 57
 _TEXTS = [name for name, column in schema.EVENTS.items() if column.dtype == "category"]
 
 AnyArray = npt.NDArray[Any]
@@ -109,6 +112,17 @@ class RankTimeline:
     def name(self, code: int) -> str:
         """The name of a code."""
         return self.names[code] if 0 <= code < len(self.names) else ""
+
+    @property
+    def names_bytes(self) -> int:
+        """About the memory of the names that were read so far."""
+        texts = sum(name in self.__dict__ for name in ("names", "folded"))
+        return texts * (len(self.arrays["names"]) + _PER_TEXT * len(self.arrays["name_count"])) if texts else 0
+
+    def forget_names(self) -> None:
+        """Let go of the names; they are read again when they are asked for."""
+        for name in ("names", "folded"):
+            self.__dict__.pop(name, None)
 
     def release(self) -> None:
         """Let the system take back the memory of what was read; it is read again when it is asked for."""
@@ -194,7 +208,11 @@ def write(trace: RankTrace, folder: Path) -> Path:
     }
     beside = folder / f".{INDEX}.{os.getpid()}"
     beside.write_text(json.dumps(index), encoding="utf-8")
-    return beside.replace(folder / INDEX).parent
+    for path in (folder / ARRAYS, folder / EVENTS, beside):
+        sync(path)
+    beside.replace(folder / INDEX)
+    sync(folder)
+    return folder
 
 
 def opened(folder: Path) -> RankTimeline:

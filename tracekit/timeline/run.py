@@ -28,6 +28,8 @@ RANKS, DEVICES, ALL = "ranks", "devices", "all"
 VIEWS = (RANKS, DEVICES, ALL)
 #: Tracks of a lane that are drawn: what is nested deeper is reached by search, and counted beside the lane.
 MOST_DEPTH = 24
+#: Names that a run keeps in memory between two questions, all ranks together.
+MOST_NAMES_BYTES = 32 * 2**20
 _KNOWS_NONE = Clock(0, 0, 0.0)
 
 
@@ -115,8 +117,11 @@ class Run:
 
     def release(self) -> None:
         """Let the system take back the memory of what was read of the stored files."""
+        named = sum(member.timeline.names_bytes for member in self.members)
         for member in self.members:
             member.timeline.release()
+            if named > MOST_NAMES_BYTES:
+                member.timeline.forget_names()
 
     @cached_property
     def _by_rank(self) -> dict[int, tuple[Member, ...]]:

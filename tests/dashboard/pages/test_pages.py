@@ -7,20 +7,23 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import dash
 import pandas as pd
 import pytest
 
+from dashboard import tables
 from dashboard.app import pages, rows_of
-from dashboard.components import csv, table
+from dashboard.components import csv, section, table
 from dashboard.components.cache import OVERHEAD, ByteCache
 from dashboard.components.guard import as_json, guarded
 from dashboard.components.restyle import DARK_SURFACE, restyled
 from dashboard.pages import collectives, compare, definitions, not_found_404, overview, pipeline, recompute, runs
 from dashboard.reading import open_run
 from dashboard.shell import RUN_PAGES, around, place
+from dashboard.store.rows import State
 from tests.dashboard.pages.library import MemoryLibrary, row
 from tracekit.figures import FIGURES
 from tracekit.metrics import METRICS, Result
@@ -97,6 +100,14 @@ def test_a_metric_without_an_answer_gives_its_reason(opened: Open, analyses: dic
     assert "Nothing was recomputed" in words(opened(recompute.layout, run_id="run1"))
 
 
+@pytest.mark.parametrize(("source", "tags"), [("measured", ("measured",)), ("closed_form", ("measured", "theory"))])
+def test_what_is_saved_is_tagged_by_how_it_came_about(source: str, tags: tuple[str, ...]) -> None:
+    layers = pd.DataFrame({"recompute_runs": [1, 0], "saved_source": [source, "closed_form"]})
+    view = SimpleNamespace(table=lambda *_: layers)
+    assert section._how(view, "recompute_saving", ("measured", "emulated")) == (*tags, "emulated")
+    assert section._how(view, "recompute_cost", ("measured",)) == ("measured",)
+
+
 def test_a_page_that_fails_shows_a_line_and_a_way_on(caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
         raise ZeroDivisionError("secret")
@@ -111,6 +122,33 @@ def test_a_page_that_fails_shows_a_line_and_a_way_on(caplog: pytest.LogCaptureFi
 def test_ranks_that_are_still_being_read_are_said_on_every_page(opened: Open, library: MemoryLibrary, analyses: dict[str, Any]) -> None:
     library.add(row("some", "some", partial=True), analyses["tp"])
     assert "Some ranks only." in words(opened(overview.layout, run_id="some"))
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        (State.READING, "The others are still being read; numbers will change."),
+        (State.CANCELLED, "Reading this run was cancelled before the others were in"),
+        (State.FAILED, "Reading this run failed before the others were in"),
+    ],
+)
+def test_whether_more_ranks_will_come_is_said_as_it_is_now(opened: Open, library: MemoryLibrary, analyses: dict[str, Any], state: State, line: str) -> None:
+    library.add(row("some", "some", partial=True, state=State.ANALYSING), analyses["tp"])
+    opened(overview.layout, run_id="some")
+    library.add(row("some", "some", partial=True, state=state))
+    said = words(opened(overview.layout, run_id="some"))
+    assert (line in said, "still being read" in said) == (True, state is State.READING)
+    assert line in words(opened(compare.layout, a="some", b="run3"))
+    assert "some ranks only" in words(opened(runs.layout))
+
+
+def test_a_new_name_stands_on_pages_that_were_drawn_before(opened: Open, library: MemoryLibrary) -> None:
+    for layout, query in ((overview.layout, {"run_id": "run3"}), (compare.layout, {"a": "run1", "b": "run3"})):
+        library.rename("run3", "name before")
+        opened(layout, **query)
+        library.rename("run3", "renamed")
+        said = words(opened(layout, **query))
+        assert ("renamed" in said, "name before" in said) == (True, False)
 
 
 def test_a_choice_comes_from_the_address_and_narrows_table_csv_and_figure(app: dash.Dash, opened: Open, analyses: dict[str, Any]) -> None:
@@ -143,6 +181,23 @@ def test_null_reads_unknown_and_a_column_keeps_one_unit() -> None:
     frame = pd.DataFrame({"wait_ns": pd.array([1_500_000, None, 20], dtype="Int64"), "name": ["=a", "b", "c"]})
     assert table.headers(frame, ["wait_ns"]) == {"wait_ns": "wait (ms)"}
     assert table.block(frame, ["wait_ns", "name"], 1, 3) == [{"wait_ns": "unknown", "name": "b"}, {"wait_ns": "0.000", "name": "c"}]
+
+
+def test_a_narrowed_table_has_the_unit_and_the_zero_of_its_own_rows() -> None:
+    frame = pd.DataFrame({"step": [0, 1, 1], "wait_ns": [2_000_000_000, 300_000, 100_000], "start_ns": [5, 7_000, 9_000]})
+    rows = table.shown(frame, {"step": "1"})
+    columns = ["wait_ns", "start_ns"]
+    heads = table.headers(rows, columns)
+    assert list(heads.values()) == ["wait (µs)", "start (µs), since the first"]
+    assert table.block(rows, columns, 0, 9, heads=heads) == [{"wait_ns": "300.0", "start_ns": "0"}, {"wait_ns": "100.0", "start_ns": "2.000"}]
+    stale = {"wait_ns": "wait (s)", "start_ns": heads["start_ns"]}
+    assert [r["wait_ns"] for r in table.block(rows, columns, 0, 9, heads=stale)] == ["300 µs", "100 µs"]
+
+
+def test_a_narrowed_grid_is_headed_by_the_unit_of_its_own_rows() -> None:
+    frame = pd.DataFrame({"step": [0, 1], "wait_ns": [2_000_000_000, 300_000]})
+    drawn = table.table(SimpleNamespace(id="r", table=lambda *_: frame), "m", "t", "Waits", ["wait_ns"], {"step": "1"})
+    assert [d["headerName"] for d in named(drawn, "AgGrid")[0]["columnDefs"]] == ["wait (µs)", "step"]
 
 
 def test_csv_holds_numbers_as_they_are_and_no_formula() -> None:
@@ -271,6 +326,19 @@ def test_documents_of_pages_leave_out_only_what_no_section_reads(opened: Open, a
     whole = analyses["tp"].to_dict()
     assert view.metric("budget")["tables"] == whole["metrics"]["budget"]["tables"]
     assert view.metric("collectives")["tables"]["by_layer"] == whole["metrics"]["collectives"]["tables"]["by_layer"]
+
+
+def test_a_table_that_a_section_adds_up_is_never_cut(opened: Open, analyses: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.tables.MOST_ROWS", 1)
+    view, whole = opened(open_run, "run3"), analyses["tp"].to_dict()["metrics"]
+    for metric, name in (("step_time", "steps"), ("breakdown", "devices"), ("budget", "ranks"), ("memory", "peaks"), ("collectives", "by_layer")):
+        assert len(whole[metric]["tables"][name]) > 1
+        assert view.metric(metric)["tables"][name] == whole[metric]["tables"][name]
+    assert view.steady() == analyses["tp"].steady_steps
+    listed = view.metric("clock")
+    assert (len(listed["tables"]["ranks"]), listed["notes"][-1]) == (1, "Of the 2 rows of ranks 1 are counted here; the report of tracekit analyze has all.")
+    waits = {"instances": pd.DataFrame({"caused_wait_ns": range(65)})}
+    assert tables.cut("straggler", Result({}, waits)) == ["Of the 65 rows of instances 64 are counted here; the report of tracekit analyze has all."]
 
 
 def test_the_cache_is_bounded_by_bytes_and_forgets_the_oldest() -> None:

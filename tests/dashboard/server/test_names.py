@@ -69,6 +69,13 @@ def test_ranks_and_captures_keep_their_folders() -> None:
     assert [str(p) for p in places(map(PurePosixPath, labels))] == labels
 
 
+def test_a_name_that_grows_when_it_is_made_harmless_fits_a_folder_still(tmp_path: Path) -> None:
+    label = label_of("\ufdfa" * 60 + ".rank3.json.gz")
+    place = places([label, label_of("x/" + "\ufdfa" * 60 + ".json")])[0]
+    assert (len(place.name), place.name.endswith(".rank3.json.gz")) == (200, True)
+    (tmp_path / place).write_text("")
+
+
 @given(st.lists(st.text(min_size=1, max_size=20), max_size=8))
 def test_every_place_is_within_the_folder_and_no_two_are_one(paths: list[str]) -> None:
     labels = []

@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from dashboard.library import Library
 from dashboard.server import create_server
 from dashboard.settings import Settings
+from dashboard.uploads.spool import Spool
 from tests.dashboard.server.conftest import BODY, OURS, named
 
 
@@ -52,7 +53,7 @@ def test_files_of_several_ranks_become_one_run_in_their_folders(client: FlaskCli
         ("my_run/run.json", "my run/run.json"),
     ]
     assert sorted(p.read_bytes() for p in library.folder(run).rglob("trace.json")) == [trace(0), trace(1)]
-    assert list(library.settings.uploads.iterdir()) == []
+    assert [p.suffix for p in library.settings.uploads.iterdir()] == [".made"]
 
 
 def test_the_same_file_again_is_answered_with_the_run_that_is_there(client: FlaskClient, library: Library, shared: Path) -> None:
@@ -63,6 +64,26 @@ def test_the_same_file_again_is_answered_with_the_run_that_is_there(client: Flas
     assert [a.json["already"] for a in answers] == [False, True]
     assert answers[0].json["run"] == answers[1].json["run"]
     assert len(library.runs()) == 1 and len(library.files(answers[0].json["run"])) == 1
+
+
+def test_a_request_whose_answer_was_lost_is_answered_again(client: FlaskClient, library: Library) -> None:
+    ids = [send(client, f"rank{r}.json", trace(r)) for r in (0, 1)]
+    first, again = (client.post("/api/runs", json={"uploads": uploads}, headers=OURS) for uploads in (ids, ids[::-1]))
+    assert [(a.status_code, a.json["run"], a.json["already"]) for a in (first, again)] == [(201, first.json["run"], False), (200, first.json["run"], True)]
+    assert client.post("/api/runs", json={"uploads": ids[:1]}, headers=OURS).status_code == 404
+    Spool(library.settings.uploads).reap(-1)
+    assert client.post("/api/runs", json={"uploads": ids}, headers=OURS).status_code == 404
+
+
+def test_what_failed_or_was_cancelled_is_read_again_when_asked(client: FlaskClient) -> None:
+    run = client.post("/api/runs", json={"uploads": [send(client, "rank0.json", trace(0))]}, headers=OURS).json["run"]
+    asked = f"/api/runs/{run}/retry"
+    busy = client.post(asked, headers=OURS)
+    assert (busy.status_code, busy.json["error"]) == (409, "this run is being read; cancel that first")
+    client.post(f"/api/runs/{run}/cancel", headers=OURS)
+    assert client.post(asked).status_code == 403
+    assert (client.post(asked, headers=OURS).status_code, client.get(f"/api/runs/{run}/progress").json["state"]) == (204, "queued")
+    assert client.post("/api/runs/unknown/retry", headers=OURS).status_code == 404
 
 
 def test_one_file_twice_in_one_drop_is_one_file(client: FlaskClient, library: Library) -> None:
@@ -107,4 +128,4 @@ def test_errors_are_words_for_programs_too(client: FlaskClient) -> None:
     assert client.get("/healthz").json == {"status": "ok"}
     client.application.config["MAX_CONTENT_LENGTH"] = 10
     big = client.post("/api/runs", data=b"x" * 11, headers=OURS)
-    assert (big.status_code, "64 MiB" in big.json["error"]) == (413, True)
+    assert (big.status_code, "16.0 MiB" in big.json["error"]) == (413, True)

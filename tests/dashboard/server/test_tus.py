@@ -14,8 +14,8 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from dashboard.uploads.room import Limits
-from dashboard.uploads.spool import Refused, Spool
+from dashboard.uploads.room import MOST_FILES, Limits
+from dashboard.uploads.spool import Refused, Spool, Underway
 from tests.dashboard.server.conftest import BODY, OURS, TRACE, named, serving
 
 Begin = Callable[..., TestResponse]
@@ -136,6 +136,21 @@ def test_there_must_be_room_before_a_byte_is_taken(tmp_path: Path, limits: Limit
 def test_open_uploads_count_against_the_quota_as_if_they_were_here(tmp_path: Path) -> None:
     client = serving(tmp_path, limits=Limits(user_bytes=1000)).test_client()
     assert [client.post("/api/uploads", headers=named("rank0.json", 600)).status_code for _ in range(2)] == [201, 413]
+
+
+def test_a_whole_run_may_be_on_its_way() -> None:
+    assert Limits().open_uploads >= MOST_FILES >= 3 * 4096
+
+
+def test_what_is_on_its_way_is_counted_without_a_look_at_the_disk(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = spool.create(10, "a.json", "me")
+    assert (spool.underway("me"), spool.underway("you")) == (Underway(1, 10, 0), Underway())
+    monkeypatch.setattr(Spool, "all", lambda *_: pytest.fail("the folder was listed"))
+    gone = spool.create(20, "b.json", "you")
+    spool.append(kept.id, 0, io.BytesIO(b"1234"))
+    assert (spool.underway(), spool.underway("you")) == (Underway(2, 30, 4), Underway(1, 20, 0))
+    spool.delete(gone.id)
+    assert (spool.underway(), spool.underway("you")) == (Underway(1, 10, 4), Underway())
 
 
 def test_nonsense_is_answered_in_words(client: FlaskClient) -> None:

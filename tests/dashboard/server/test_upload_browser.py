@@ -122,6 +122,31 @@ def test_what_is_no_trace_is_named_with_the_reason(seen: Seen, tmp_path: Path) -
     assert "a text file that begins 'hello'" in seen.page.text_content("#tk-upload .tk-upload-status")
 
 
+def test_no_run_is_made_without_a_file_there_was_no_room_for_and_what_was_cancelled_is_read_again(browser: Any, tmp_path: Path) -> None:
+    with running(tmp_path / "store", "--max-upload", "100K") as small:
+        page = browser.new_page()
+        page.goto(f"{small.url}/upload")
+        page.wait_for_selector(".tk-upload-zone", timeout=WAIT_MS)
+        seen = Seen(page, small.url)
+        (tmp_path / "notes.txt").write_text("hello\n")
+        seen.choose(trace(tmp_path / "rank0.json", 50), trace(tmp_path / "rank1.json", 2_000), tmp_path / "notes.txt")
+        page.wait_for_selector("#tk-upload .tk-upload-panel[data-state=paused]", timeout=WAIT_MS)
+        assert "rank1.json: the file has" in page.text_content("#tk-upload .tk-upload-status")
+        assert "No run was made." in page.text_content("#tk-upload .tk-upload-status")
+        answer = page.request.get(f"{small.url}/api/uploads").json()["uploads"]
+        assert [u["label"] for u in answer if u["offset_bytes"] == u["size_bytes"]] == ["rank0.json"], "what has arrived is kept"
+    with running(tmp_path / "store", "--workers", "0") as idle:
+        ours = {"X-Tracekit": "1"}
+        body = {"uploads": [u["id"] for u in answer if u["label"] == "rank0.json"]}
+        run = page.request.post(f"{idle.url}/api/runs", data=body, headers=ours).json()["run"]
+        page.request.post(f"{idle.url}/api/runs/{run}/cancel", headers=ours)
+        page.goto(f"{idle.url}/job/{run}")
+        page.click("#tk-job .tk-job-retry", timeout=WAIT_MS)
+        page.wait_for_selector("#tk-job[data-state=queued]", timeout=WAIT_MS)
+        assert not page.is_visible("#tk-job .tk-job-retry")
+        page.close()
+
+
 def test_a_folder_is_dropped_with_its_ranks(seen: Seen, tmp_path: Path) -> None:
     for rank in (0, 1):
         (tmp_path / f"job/rank0000{rank}").mkdir(parents=True)

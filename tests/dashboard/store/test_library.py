@@ -17,7 +17,9 @@ import pytest
 from dashboard.library import Library, NoRoom, UnknownRun, UploadedFile
 from dashboard.settings import Settings
 from dashboard.store import queue
+from dashboard.store.folders import size_of
 from dashboard.store.rows import State, Summary
+from dashboard.store.runs import change
 from dashboard.uploads.spool import Spool
 from tests.dashboard.store.conftest import DAY, Clock
 from tests.dashboard.store.test_stored import Written
@@ -233,6 +235,29 @@ def test_what_crashes_left_behind_goes_and_nothing_else(library: Library, upload
     left = {str(p.relative_to(runs / kept)) for p in (runs / kept).glob("*/*") if p.is_dir()}
     assert left == {"analyses/" + "0" * 32 + "-full", "ranks/" + "0" * 32}
     assert library.analysis(kept) is not None
+
+
+@pytest.mark.parametrize("damage", ["", "[[0]]", "{"])
+def test_one_damaged_run_keeps_no_other_from_being_cleared(
+    damage: str, library: Library, upload: Upload, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock.now = 4e9
+    ids = [library.create_run(str(n), "me", [upload(content=bytes([n]))]) for n in range(2)]
+    for id in ids:
+        finish(library, id, name="0" * 32 + "-full")
+        (library.folder(id) / "ranks" / ("4" * 32)).mkdir()
+        (library.folder(id) / "ranks" / ("4" * 32) / "rank").write_bytes(b"x" * 10_000)
+    (library.folder(ids[0]) / "timelines" / "timelines.json").write_text(damage)
+    with library.db.write() as db:
+        for id in ids:
+            change(db, id, stored_bytes=size_of(library.folder(id)))
+    library.tidy()
+    assert [(library.folder(id) / "ranks" / ("4" * 32)).exists() for id in ids] == [True, False]
+    assert ids[0] in caplog.text
+    stored_now = [run.stored_bytes for run in map(library.run, ids) if run is not None]
+    assert stored_now == [size_of(library.folder(id)) for id in ids]
+    with pytest.raises(InputError, match="is damaged; read the run again"):
+        library.timelines(ids[0])
 
 
 def test_uploads_of_which_nothing_comes_any_more_are_forgotten(library: Library) -> None:

@@ -47,6 +47,16 @@ def test_progress_and_results_are_seen(database: Database) -> None:
         assert (state(db, A), runs.analysis_of(db, A)) == ("ready", ("folder-full", 2))
 
 
+def test_an_analysis_of_some_ranks_never_takes_the_place_of_one_of_all(database: Database) -> None:
+    with database.write() as db:
+        for folder, partial, shown in (("0", True, "0"), ("1", True, "1"), ("full", False, "full"), ("2", True, "full"), ("new", False, "new")):
+            queue.put(db, A, 0.0)
+            assert queue.claim(db, "w", 200.0) == A
+            assert queue.publish(db, A, "w", folder, SUMMARY, partial, 1)
+            found, run = runs.analysis_of(db, A), runs.one(db, A)
+            assert found is not None and run is not None and (found[0], run.partial) == (shown, shown in ("0", "1"))
+
+
 def test_a_lease_that_ran_out_is_anothers_and_the_first_can_do_no_more(database: Database) -> None:
     with database.write() as db:
         queue.claim(db, "w1", 200.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import pytest
 from dashboard.jobs import job, reading
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.library import Library, UploadedFile
-from dashboard.store.folders import timelines_of
+from dashboard.store.folders import size_of, timelines_of
+from dashboard.store.rows import Summary
 from tests.dashboard.store.conftest import trace
 from tracekit import analyze, pyramid, store, stored
 
@@ -28,7 +30,7 @@ def said(library: Library, upload: Upload) -> Said:
     def read(*files: tuple[str, bytes], min_free_bytes: int = 0) -> tuple[Path, list[News]]:
         id = library.create_run("x", "me", [upload(label, content) for label, content in files])
         news: list[News] = []
-        reading.read(Order(str(library.folder(id)), ATTEMPT, 1, None, None, min_free_bytes, True), news.append)
+        reading.read(Order(str(library.folder(id)), ATTEMPT, 1, None, None, min_free_bytes, library.settings.reading), news.append)
         return library.folder(id), news
 
     return read
@@ -37,7 +39,9 @@ def said(library: Library, upload: Upload) -> Said:
 def test_each_rank_is_stored_and_shown_before_all_are_read(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_WORTH_SHOWING_S", 0.0)
     folder, news = said(("job/rank1.json", trace(1, 2)), ("job/rank0.json", trace(0, 2)))
-    told = [(n.stage, n.done, n.ranks_read) if isinstance(n, Progress) else (n.folder, n.partial, n.ranks) if isinstance(n, Analysed) else n for n in news]
+    told = [
+        (n.stage, n.done, n.ranks_read) if isinstance(n, Progress) else (n.folder, n.partial, n.summary.ranks) if isinstance(n, Analysed) else n for n in news
+    ]
     assert told == [
         ("reading", 0, []),
         ("reading", 1, [0]),
@@ -62,6 +66,23 @@ def test_each_rank_is_stored_and_shown_before_all_are_read(said: Said, monkeypat
     assert {key: (t.index["rank"], t.index["events"]) for key, t in timelines.items()} == {(0, 0): (0, 14), (1, 0): (1, 14)}
     kept = [store.load(p) for p in sorted((folder / "ranks" / ATTEMPT).iterdir())]
     assert Counter(t.meta.rank for t in kept) == {0: 1, 1: 1} and all(len(t.events) == 14 for t in kept)
+
+
+def test_what_earlier_attempts_left_counts_against_no_quota(library: Library, upload: Upload) -> None:
+    id = library.create_run("x", "me", [upload("rank0.json", trace(0))])
+    old = library.folder(id) / "ranks" / ("b" * 32)
+    old.mkdir()
+    (old / "s00000-0.parquet").write_bytes(b"x" * 100_000)
+    news: list[News] = []
+    reading.read(Order(str(library.folder(id)), ATTEMPT, 1, None, None, 0, library.settings.reading), news.append)
+    told = [n.stored_bytes for n in news if isinstance(n, Analysed)]
+    assert (told, old.exists()) == ([size_of(library.folder(id))], False)
+
+
+def test_options_in_a_reason_are_those_of_the_server(said: Said, library: Library) -> None:
+    library.settings = dataclasses.replace(library.settings, reading=dataclasses.replace(library.settings.reading, max_bytes=100))
+    _, news = said(("rank0.json", trace(0)))
+    assert isinstance(news[-1], Failed) and "start tracekit serve with a larger --max-bytes" in news[-1].error
 
 
 def test_ranks_that_cannot_be_told_apart_are_only_said_at_the_end(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +121,6 @@ def test_a_disk_that_fills_up_ends_the_reading(said: Said, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["../escape", f"{ATTEMPT}-full/..", "", f"{ATTEMPT}-x"])
 def test_a_child_cannot_name_a_folder_of_its_own_choice(name: str, library: Library) -> None:
-    news = Analysed(name, False, 1, 1, 1, None, None, None, "ok", "Fine.")
+    news = Analysed(name, False, 1, Summary(1, 1, None, None, None, "ok", "Fine."))
     with pytest.raises(ValueError, match="it names the folder"):
         job.Job(library, "0" * 32, "w")._hear(news)

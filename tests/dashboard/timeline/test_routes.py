@@ -15,6 +15,8 @@ from flask.testing import FlaskClient
 from dashboard.timeline.routes import blueprint
 from tests.dashboard.timeline.drawn import rank
 from tracekit import pyramid
+from tracekit.timeline.run import open_run
+from tracekit.timeline.search import search
 
 
 class Shelf:
@@ -81,6 +83,33 @@ def test_a_run_is_opened_once_per_generation(client: FlaskClient, shelf: Shelf) 
     shelf.generation += 1
     client.get(f"{BASE}/layout")
     assert shelf.asked == before + 2
+
+
+def test_a_run_of_very_many_ranks_is_opened_once(shelf: Shelf, tmp_path: Path) -> None:
+    folder = shelf.stored["r1"][0, 0]
+    shelf.stored["wide"] = {(r, 0): folder for r in range(800)}
+    app = Flask("wide")
+    app.register_blueprint(blueprint(shelf))
+    client, before = app.test_client(), shelf.asked
+    assert [client.get(f"/api/runs/wide/timeline?t0=0&t1=9&view=ranks&ranks=0-{most}").status_code for most in (1, 2)] == [200, 200]
+    assert shelf.asked == before + 1
+
+
+def test_names_are_let_go_of_past_a_limit(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(shelf.stored["r1"])
+    held = []
+    for limit in (10**9, 1_000):
+        monkeypatch.setattr("tracekit.timeline.run.MOST_NAMES_BYTES", limit)
+        assert search(run, "gemm1999").total == 2
+        run.release()
+        held.append(sum(m.timeline.names_bytes for m in run.members))
+    assert (held[0] > 2 * 2 * 2_000 * 57, held[1]) == (True, 0)
+
+
+def test_ranks_that_a_run_has_not_make_no_other_answer(client: FlaskClient) -> None:
+    address = f"{BASE}?t0=0&t1=200000&px=640&view=devices"
+    assert client.get(f"{address}&ranks=1,7-9").data == client.get(f"{address}&ranks=1").data
+    assert client.get(f"{address}&ranks=7").get_json()["rows"] == []
 
 
 def test_large_answers_are_packed_for_those_who_unpack(client: FlaskClient) -> None:

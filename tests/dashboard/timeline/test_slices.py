@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.dashboard.timeline.drawn import BASE, clock, rank, stored
-from tracekit import readers
+from tracekit import pyramid, readers
 from tracekit.cli import main
 from tracekit.errors import UsageError
 from tracekit.passes import run_passes
@@ -21,7 +21,7 @@ from tracekit.timeline import export as exports
 from tracekit.timeline import selection
 from tracekit.timeline.asked import ranks_in, window_in
 from tracekit.timeline.export import export
-from tracekit.timeline.run import Run
+from tracekit.timeline.run import Run, open_run
 from tracekit.timeline.selection import select
 
 KEPT = ["ts", "dur", "kind", "name", "device", "stream", "correlation", "external_id", "sequence", "collective", "group", "group_ranks", "seq", "dtype"]
@@ -115,6 +115,18 @@ def test_slices_that_overlap_have_threads_of_their_own_in_json(skewed: Run) -> N
     assert sorted([name for *_, name in spans] for spans in threads.values()) == [["a", "c"], ["b"], ["d"], ["outer", "inner", "instant"]]
 
 
+@pytest.mark.parametrize("ranks", [2, 1_001])
+def test_no_two_ranks_or_captures_share_a_process(ranks: int, tmp_path: Path) -> None:
+    folders = {(r, c): pyramid.build(rank([(f"r{r}c{c}", 10 * c, 10 * c + 5, 7)], r), tmp_path / f"{r}-{c}") for r in (0, ranks - 1) for c in (0, 1)}
+    events = json.loads(gzip.decompress(export(open_run(folders), 0, 1_000)))["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    slices = [(names[e["pid"]], e["name"]) for e in events if e["ph"] == "X"]
+    last = ranks - 1
+    assert sorted(slices) == [
+        ("rank 0", "r0c0"), ("rank 0, capture 1", "r0c1"), (f"rank {last}", f"r{last}c0"), (f"rank {last}, capture 1", f"r{last}c1"),
+    ]  # fmt: skip
+
+
 def test_every_slice_opens_and_closes_like_brackets_in_protobuf(skewed: Run) -> None:
     tracks, events = protobuf(export(skewed, 0, 1_000, form="pftrace"))
     assert sorted(tracks.values()) == ["GPU 0 · stream 7", "GPU 0 · stream 7", "GPU 0 · stream 7 (2)", "main", "rank 0", "rank 1"]
@@ -158,7 +170,7 @@ def test_a_window_that_is_none_is_refused(text: str) -> None:
         window_in(text)
 
 
-@pytest.mark.parametrize("text", ["x", "3-1", "0-999999999", "1,,2", "1;2", "0" * 20])
+@pytest.mark.parametrize("text", ["x", "3-1", "0-999999999", "1,,2", "1;2", "0" * 20, ",".join(f"{n}00000-{n}99998" for n in range(1, 8))])
 def test_ranks_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="such as 0-3,8"):
         ranks_in(text)

@@ -31,7 +31,7 @@ class Compared:
     document: Document
 
 
-def compare(runs: Sequence[Compared]) -> tuple[Grid, ...]:
+def tables(runs: Sequence[Compared]) -> tuple[Grid, ...]:
     """The runs as tables: time, communication, memory and recomputation. Cells hold measured figures, theory beside them."""
     return (_time(runs), _communication(runs), _memory(runs))
 
@@ -95,7 +95,7 @@ def _time(runs: Sequence[Compared]) -> Grid:
                 fmt.duration(summary.get("window_ns")) if piped else NONE,
             )
         )
-    header = ("run", "ranks", "compute", "step", "exposed comm", "bubble, measured", "bubble, closed form", "pipeline window")
+    header = ("run", "ranks", "compute", "step, median over ranks", "exposed comm", "bubble, measured", "bubble, closed form", "pipeline window")
     return Grid("Time", header, tuple(rows), (False, True, False, True, True, True, True, True))
 
 
@@ -157,7 +157,7 @@ def _memory(runs: Sequence[Compared]) -> Grid:
 
 
 def step_ns(document: Document) -> float | None:
-    """Median steady step, ns: the metric's own figure, else the mean of its rows."""
+    """Median of the steady steps of all ranks, ns: the metric's own figure, else the mean of its rows. Not that of the slowest rank."""
     summary = metric(document, "step_time").get("summary") or {}
     if summary.get("median_ns") is not None:
         return float(summary["median_ns"])
