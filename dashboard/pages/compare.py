@@ -170,14 +170,17 @@ def _parts(parts: Sequence[dict[str, Any]], claims: bool, first: View, second: V
     cells = [[fmt.part(p["part"], p["axis"]) for p in shown], columns[0][1], columns[1][1]]
     if claims:
         header.append("change")
-        cells.append([_signed(p["change_ns"]) for p in shown])
+        cells.append([fmt.signed("change_ns", p["change_ns"]) for p in shown])
     title = "What changed in a step, the largest difference first" if claims else "Parts of a step"
     return Grid(title, tuple(header), tuple(zip(*cells, strict=True)), (False, *([True] * (len(header) - 1))))
 
 
 def _layers(layers: Sequence[dict[str, Any]]) -> Grid:
     rows = tuple(
-        (fmt.clean(x["text"], 80), fmt.clean(x["kind"] or fmt.UNKNOWN), fmt.clean(x["axis"] or ""), _signed(x["change_ns"]), _signed(x["exposed_change_ns"]))
+        (
+            *(fmt.clean(x["text"], 80), fmt.clean(x["kind"] or fmt.UNKNOWN), fmt.clean(x["axis"] or "")),
+            *(fmt.signed(name, x[name]) for name in ("change_ns", "exposed_change_ns")),
+        )
         for x in layers[:_MOST]
     )
     return Grid(
@@ -215,10 +218,6 @@ def _size(row: Row) -> float:
     """How much larger one side is than the other; one that is unknown comes last."""
     numbers = [abs(v) for v in (row.base, row.head) if isinstance(v, (int, float)) and not isinstance(v, bool)]
     return abs(numbers[0] - numbers[1]) / max(numbers) if len(numbers) == 2 and max(numbers) else 0.0
-
-
-def _signed(ns: float | None) -> str:
-    return fmt.UNKNOWN if ns is None else ("+" if ns > 0 else "−" if ns < 0 else "") + fmt.duration(abs(ns))
 
 
 def _word(value: Any) -> str:

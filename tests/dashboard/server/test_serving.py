@@ -73,7 +73,7 @@ def test_a_run_directory_is_sent_from_a_shell_and_answered_again(served: Running
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("rank0.json.gz", gzip.compress(HEAD) + gzip.compress(b" " * (80 << 20)) * 2, "decompression bomb"),
+        ("rank0.json.gz", gzip.compress(HEAD, mtime=0) + gzip.compress(b" " * (80 << 20), mtime=0) * 2, "decompression bomb"),
         ("dump_0", pickle.dumps({"version": "2.10", "pg_config": {}, "entries": [print]}, protocol=2), "pickle"),
         ("rank0.json", HEAD + b'{"ph": "X"', "byte"),
     ],
