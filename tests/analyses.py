@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import getpass
 import os
 import pickle
 import shutil
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +33,27 @@ def analysis_of(*paths: Path) -> Analysis:
     beside.write_bytes(pickle.dumps(made))
     beside.replace(place)
     return made
+
+
+@cache
+def made(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder of files that many tests read, filled by ``make`` once per test run; not to be changed."""
+    shelf = _shelf() or Path(_own_folder())
+    place = shelf / name
+    if not place.is_dir():
+        beside = shelf / f"{name}.{os.getpid()}"
+        beside.mkdir()
+        make(beside)
+        with contextlib.suppress(OSError):  # another process of the run was first: its folder holds the same
+            beside.rename(place)
+    return place
+
+
+def _own_folder() -> str:
+    """A folder that goes with this process."""
+    folder = tempfile.mkdtemp(prefix="tracekit-tests-")
+    atexit.register(shutil.rmtree, folder, True)
+    return folder
 
 
 def _shelf() -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,12 @@ def truth_of(folder: Path) -> dict[str, Any]:
     """Its truth."""
     truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
     return truth
+
+
+def stripped(shared: Path, folder: Path) -> Path:
+    """A forged job's traces without the ranges and frames that name layers, actions and recomputation; not to be changed."""
+    name = "-".join(["stripped", *folder.relative_to(shared / "forged").parts])
+    return analyses.made(name, partial(checker(shared).stripped, folder))
 
 
 @cache

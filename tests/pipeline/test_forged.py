@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.forged import analysis_of, checker, report_of, truth_of
+from tests.forged import analysis_of, checker, report_of, stripped, truth_of
 from tracekit.facts.actions import actions
 from tracekit.metrics.base import Result
 from tracekit.passes import run_passes
@@ -51,7 +51,7 @@ def test_actions_read_off_the_order_are_those_that_ranges_named(shared: Path, jo
 
 
 @pytest.mark.parametrize("job", ["pp4_zbh1", "p2p_batched"])
-def test_the_bubble_of_a_job_without_annotations(shared: Path, job: str, tmp_path: Path) -> None:
+def test_the_bubble_of_a_job_without_annotations(shared: Path, job: str) -> None:
     folder = shared / "forged" / job
-    report = report_of(checker(shared).stripped(folder, tmp_path))
+    report = report_of(stripped(shared, folder))
     assert checker(shared).check_stripped(truth_of(folder), report)["pipeline"].first == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from tests.straggler.drawings import Do, compute, idle, meet, recv, send, simulate
@@ -79,7 +81,7 @@ def test_two_that_come_last_together_leave_nobody_to_blame() -> None:
 def test_a_lead_that_the_clocks_cannot_tell_is_none() -> None:
     job = simulate([[meet("0,1"), compute(400), meet("0,1")], [meet("0,1"), compute(700), meet("0,1")]])
     blurred = job.instances.assign(wait_resolution_ns=pd.array([300] * len(job.instances), "Int64"))
-    assert [row[0] for row in late(Job(**{**vars(job), "instances": blurred}), "0,1")] == [None, None]
+    assert [row[0] for row in late(replace(job, instances=blurred), "0,1")] == [None, None]
 
 
 def test_lateness_is_counted_from_the_median_start() -> None:
@@ -95,5 +97,5 @@ def test_groups_across_stages_of_a_pipeline_are_not_compared() -> None:
 def test_a_group_with_a_rank_missing_is_left_out() -> None:
     job = simulate([[compute(100), meet("0,1")], [compute(50), meet("0,1")]])
     whole = arrivals(job)
-    part = Job(**{**vars(job), "instances": job.instances.assign(wait_is_lower_bound=True)})
+    part = replace(job, instances=job.instances.assign(wait_is_lower_bound=True))
     assert (len(whole), len(arrivals(part))) == (2, 0)
