@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -19,7 +20,12 @@ Table = dict[str, Column]
 
 def empty(table: Table) -> pd.DataFrame:
     """A table without rows, its columns typed."""
-    return pd.DataFrame({name: pd.Series(dtype=column.dtype) for name, column in table.items()})
+    return _empty(tuple((name, column.dtype) for name, column in table.items())).copy(deep=False)
+
+
+@cache
+def _empty(columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in columns})
 
 
 def conform(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
@@ -28,15 +34,25 @@ def conform(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     Raises:
         ValueError: a column that may not be null is missing, or a value does not fit its type.
     """
+    have = dict(zip(frame.columns, frame.dtypes, strict=True))
+    want = {name: _dtype(column.dtype) for name, column in table.items()}
+    if list(have) == list(want) and have == want:
+        return frame.copy(deep=False)
     columns = {}
-    for name, column in table.items():
-        if name in frame:
-            columns[name] = frame[name].astype(pd.api.types.pandas_dtype(column.dtype))
-        elif column.dtype in ("int64", "int32", "bool"):
+    for name, dtype in want.items():
+        if name in have:
+            columns[name] = frame[name] if have[name] == dtype else frame[name].astype(dtype)
+        elif table[name].dtype in ("int64", "int32", "bool"):
             raise ValueError(f"column {name} is missing")
         else:
-            columns[name] = pd.Series(None, index=frame.index, dtype=column.dtype)
+            columns[name] = pd.Series(None, index=frame.index, dtype=dtype)
     return pd.DataFrame(columns, index=frame.index)
+
+
+@cache
+def _dtype(name: str) -> Any:
+    """A dtype by its name; parsing the name costs more than many a column."""
+    return pd.api.types.pandas_dtype(name)
 
 
 def validate(frame: pd.DataFrame, table: Table) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from tracekit import schema
 from tracekit.findings import finding
+from tracekit.once import Once
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class RankMeta:
 
 
 @dataclass(frozen=True)
-class RankTrace:
+class RankTrace(Once):
     """All slices of one rank and capture.
 
     Attributes:

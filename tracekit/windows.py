@@ -32,6 +32,10 @@ CUT_SHARE = 0.5
 
 def step_windows(trace: RankTrace) -> pd.DataFrame:
     """Host range, window and its source, completeness and warm-up of every step (``schema.STEPS``)."""
+    return trace.once("step_windows", lambda: _windows(trace)).copy(deep=False)
+
+
+def _windows(trace: RankTrace) -> pd.DataFrame:
     ranges = step_ranges(trace.events)
     if not len(ranges):
         return schema.empty(schema.STEPS)
@@ -101,6 +105,10 @@ def before_recording(trace: RankTrace) -> Mask:
 
 def launches_by_step(trace: RankTrace) -> pd.DataFrame:
     """Calls that launch kernels or graphs, and those of them without device work, per step: columns launches, lost; indexed by step."""
+    return trace.once("launches_by_step", lambda: _launches_by_step(trace))
+
+
+def _launches_by_step(trace: RankTrace) -> pd.DataFrame:
     step = integers(trace.events["step"])
     calls = kernel_launches(trace.events) & (step >= 0)
     lost = lost_launches(trace)[calls]

@@ -29,6 +29,10 @@ def work_masks(trace: RankTrace) -> dict[str, Mask]:
 
     And ``emulated``, a part of compute.
     """
+    return trace.once("work_masks", lambda: _work_masks(trace))
+
+
+def _work_masks(trace: RankTrace) -> dict[str, Mask]:
     events = trace.events
     kind = events["kind"]
     communication = kind.eq(Kind.COMMUNICATION).to_numpy()

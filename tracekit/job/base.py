@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
 from tracekit import schema
 from tracekit.job.flight import Flight
 from tracekit.job.layer_pattern import LayerPattern, no_layers
+from tracekit.once import Once
 from tracekit.trace import RankFacts
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Once):
     """The facts of every rank and capture, and how the ranks hang together.
 
     Attributes:
@@ -49,17 +48,12 @@ class Job:
     pattern: LayerPattern = field(default_factory=no_layers)
     findings: tuple[Mapping[str, Any], ...] = ()
     link_gbps: Mapping[str, float] = field(default_factory=dict)
-    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def once(self, name: str, make: Callable[[], T]) -> T:
-        """What is made of this job, made once; whoever asks again gets the same, and changes nothing in it."""
-        if name not in self._made:
-            self._made[name] = make()
-        made: T = self._made[name]
-        return made
 
     def table(self, name: str) -> pd.DataFrame:
         """One fact table of all ranks, with ``rank`` and ``capture`` in front."""
+        return self.once(f"table {name}", lambda: self._table(name)).copy(deep=False)
+
+    def _table(self, name: str) -> pd.DataFrame:
         parts = []
         for (rank, capture), facts in self.ranks.items():
             part = facts[name]
@@ -76,6 +70,9 @@ class Job:
     @property
     def steady_steps(self) -> frozenset[int]:
         """Steps that are complete and no warm-up on every rank; every complete step where none is left, every step where none is complete."""
+        return self.once("steady_steps", self._steady_steps)
+
+    def _steady_steps(self) -> frozenset[int]:
         steps = self.table("steps")
         complete = steps.groupby("step").complete.all()
         warm = steps.groupby("step").warmup.any()
