@@ -13,6 +13,7 @@ from tracekit.owners import CATEGORIES, NO_RULE
 from tracekit.vocabulary import LAYER_INDEX, layer_index
 
 Rows = npt.NDArray[np.int64]
+Objects = npt.NDArray[np.object_]
 
 #: Most groups of one peak; the smaller ones are taken together, one row per category.
 GROUPS = 120
@@ -35,16 +36,16 @@ def groups(held: pd.DataFrame, peak: int, step: int | None, limit: int = GROUPS)
     rest = peak - int(held["nbytes"].sum())
     if rest < 0:
         return _rows([{"category": "unknown", "rule": "inconsistent", "nbytes": peak}])
-    whole = [split_layer(p) for p in held["made_layer"].tolist()]
+    layer, sublayer = _split(held["made_layer"])
     in_step = held["made_step"].eq(step).fillna(False).to_numpy(bool) if step is not None else np.zeros(len(held), bool)
     since = np.where(held["made"].lt(0), "before_recording", np.where(in_step, "this_step", "earlier"))
     keyed = pd.DataFrame(
         {
             "category": held["category"].to_numpy(object),
             "rule": held["rule"].to_numpy(object),
-            "layer": np.array([layer for layer, _ in whole], object),
+            "layer": layer,
             "layer_source": held["made_layer_source"].to_numpy(object),
-            "sublayer": np.array([sub for _, sub in whole], object),
+            "sublayer": sublayer,
             "direction": held["made_direction"].to_numpy(object),
             "stage": held["made_stage"].to_numpy(object),
             "microbatch": held["made_microbatch"].to_numpy(object),
@@ -81,6 +82,14 @@ def split_layer(path: Any) -> tuple[str | None, str | None]:
     return (path, None) if m is None else (path[: m.end("index")], path[m.end("index") :].lstrip(".") or None)
 
 
+def _split(paths: pd.Series) -> tuple[Objects, Objects]:
+    """Layers and their rests of many paths; each distinct one is looked at once."""
+    codes, found = pd.factorize(paths.astype(object))
+    parts = [*(split_layer(path) for path in found), (None, None)]
+    layer, rest = (np.array([part[i] for part in parts], object)[codes] for i in (0, 1))
+    return layer, rest
+
+
 def activation_levels(alive: pd.DataFrame, records: int) -> Rows:
     """Bytes of activations alive before the first memory event, and after each."""
     own = alive[alive["category"].eq("activation")]
@@ -91,10 +100,25 @@ def activation_levels(alive: pd.DataFrame, records: int) -> Rows:
     return level
 
 
+def by_layer(held: pd.DataFrame) -> pd.DataFrame:
+    """Activations alive, by whole layer; one row without a layer for those whose layer is not known."""
+    own = held[held["category"].eq("activation")]
+    paths = own["layer"].map(lambda path: split_layer(path)[0], na_action="ignore").astype(object)
+    sums = own["nbytes"].groupby(paths.where(paths.notna(), None), dropna=False).sum()
+    names = [None if pd.isna(n) else str(n) for n in sums.index]
+    return pd.DataFrame(
+        {
+            "layer": pd.Series(names, dtype=object),
+            "layer_index": pd.array([layer_index(n) for n in names], "Int64"),
+            "activation_bytes": sums.to_numpy(np.int64),
+        }
+    )
+
+
 def by_microbatch(held: pd.DataFrame) -> pd.DataFrame:
     """Activations alive by whole layer, stage and microbatch."""
     own = held[held["category"].eq("activation")]
-    layer = np.array([split_layer(p)[0] for p in own["layer"].tolist()], object)
+    layer, _ = _split(own["layer"])
     keyed = pd.DataFrame(
         {
             "layer": layer,
@@ -173,6 +197,21 @@ def unowned(blocks: pd.DataFrame) -> pd.DataFrame:
     return blocks.assign(category=CATEGORIES[-1], rule=NO_RULE, **nothing, **numbers)
 
 
+def frees_from_before(nbytes: Rows, freed: Rows) -> Rows:
+    """Memory events that freed what stood before the first: frees that end no block.
+
+    Args:
+        nbytes: bytes per event, negative for frees.
+        freed: the event that ended each block; the number of events where none did.
+
+    >>> frees_from_before(np.array([-8, 4, -4]), np.array([2])).tolist()
+    [0]
+    """
+    ends = np.zeros(len(nbytes) + 1, bool)
+    ends[freed] = True
+    return np.flatnonzero((nbytes < 0) & ~ends[:-1])
+
+
 def account(samples: pd.DataFrame, alive: pd.DataFrame, old: pd.DataFrame, level: Rows, *, source: str, whole: bool) -> dict[str, Any]:
     """What was made, freed and left standing on one device: a row of ``memory_tables.MEMORY_ACCOUNTS`` without the device.
 
@@ -191,7 +230,7 @@ def account(samples: pd.DataFrame, alive: pd.DataFrame, old: pd.DataFrame, level
     row |= {"allocated_before_bytes": int(level[0] - nbytes[0]) if told else None, "allocated_end_bytes": int(level[-1]) if told else None}
     if not whole:
         return row
-    before = np.setdiff1d(np.flatnonzero(nbytes < 0), alive["freed"])
+    before = frees_from_before(nbytes, alive["freed"].to_numpy(np.int64))
     standing = alive["freed"].ge(len(samples))
     order = np.lexsort((np.arange(len(samples)), samples["addr"].to_numpy(np.uint64)))
     order = order[nbytes[order] != 0]

@@ -34,6 +34,9 @@ class Rule(NamedTuple):
     says: str
 
 
+#: Rules of memory snapshots (``stack_owners``): they know stacks and the order of records, and no thread, layer or step.
+STACK_PREFIX = "stack_"
+
 #: Every rule, in the order in which they are tried; the first that fits decides. Those of the recorder overrule all others.
 RULES: tuple[Rule, ...] = (
     Rule("recorder_baseline", "", "stood before the recording, and the recorder's baseline names it"),
@@ -58,6 +61,24 @@ RULES: tuple[Rule, ...] = (
     Rule("helper_thread", "temporary", "made by a thread that runs no phase, freed in the same step"),
     Rule("before_forward", "input", "made between phases, alive when the next forward begins: a batch, or a receive buffer of activations"),
     Rule("before_backward", "temporary", "made between phases before a backward, gone before the optimizer: a receive buffer of gradients"),
+    Rule("stack_gathered", "parameter", "its stack stands in FSDP's gathering of shards"),
+    Rule("stack_communication", "communication", "its stack stands in torch.distributed, or a process group"),
+    Rule("stack_module_state", "parameter", "made by a layer's constructor or by Module.to before any backward: parameters and buffers"),
+    Rule("stack_input", "input", "made by Tensor.to in the loop itself, alive when the next forward begins, and freed later: a batch"),
+    Rule("stack_forward_to_backward", "activation", "made outside of backward and optimizer, freed by autograd in backward: saved for it"),
+    Rule("stack_repeated_only", "temporary", "made and freed in a forward that a backward repeats"),
+    Rule("stack_repeated_to_backward", "activation", "made in a forward that a backward repeats, freed by autograd in that backward"),
+    Rule("stack_zeroed", "gradient", "freed in zero_grad"),
+    Rule("stack_backward_to_optimizer", "gradient", "made in backward, alive when the next optimizer step begins"),
+    Rule("stack_backward_kept", "gradient", "made in backward and standing after it, with no optimizer step in the records since"),
+    Rule("stack_backward_only", "temporary", "made in backward, gone before it was over"),
+    Rule("stack_replaced", "optimizer_state", "stood before the records, freed in an optimizer step that made as many kept blocks of the size"),
+    Rule("stack_optimizer_kept", "optimizer_state", "made in an optimizer step and standing after it"),
+    Rule("stack_optimizer_only", "temporary", "made in an optimizer step, gone before it was over"),
+    Rule("stack_forward_only", "temporary", "made in a module's forward, freed in a forward or before any backward began"),
+    Rule("stack_same_site_activation", "activation", "stands when the records end; all others of its stack and size were activations"),
+    Rule("stack_same_site_temporary", "temporary", "stands when the records end; all others of its stack and size were temporary"),
+    Rule("stack_forward_standing", "unknown", "made in a module's forward and standing when the records end, with no backward since: saved or kept"),
     Rule("before_recording", "unknown", "stood before the recording: how much is known, not what"),
     Rule("inconsistent", "unknown", "what seems alive is more than was allocated: events are missing, and no part is believed"),
     Rule("others", "", "smaller groups of the category, taken together"),

@@ -15,6 +15,8 @@ from tracekit.stated import BENCHMARKS as BENCHMARKS
 from tracekit.stated import COMMUNICATORS as COMMUNICATORS
 from tracekit.stated import GROUP_STATUS as GROUP_STATUS
 from tracekit.stated import MEMORY_SNAPSHOTS as MEMORY_SNAPSHOTS
+from tracekit.stated import MEMORY_STACKS as MEMORY_STACKS
+from tracekit.stated import MEMORY_STANDING as MEMORY_STANDING
 from tracekit.stated import OPERATORS as OPERATORS
 from tracekit.stated import RECORDS as RECORDS
 from tracekit.stated import STATED as STATED
@@ -79,6 +81,7 @@ SAMPLES: Table = {
     "allocated": Column("Int64", "Total Allocated after the event, bytes"),
     "reserved": Column("Int64", "Total Reserved after the event, bytes"),
     "event": Column("Int64", "row of the innermost CPU event (operator or range) it happened in"),
+    "stack": Column("Int64", "stack of the memory snapshot's record, as in memory_stacks; null where it names none"),
 }
 
 FINDINGS: Table = {

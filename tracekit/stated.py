@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from tracekit.table import Column, Table
 
 #: One row per communication call that a log or dump states (Flight Recorder, NCCL's log or profiler, an execution trace): no slice of a timeline.
@@ -110,6 +112,37 @@ MEMORY_SNAPSHOTS: Table = {
     "expandable_segments": Column("Int64", "segments that grow and shrink (expandable_segments:True); null where the snapshot does not say"),
 }
 
+
+class StackPlace(StrEnum):
+    """Where in training a stack of a memory snapshot stands (column ``place``)."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    RECOMPUTE = "recompute"  #: a checkpoint's own frames, inside backward
+    ZERO_GRAD = "zero_grad"
+    COMMUNICATION = "communication"
+    GATHER = "gather"  #: sharded parameters made whole
+    MODULE_STATE = "module_state"  #: a module's constructor, or ``Module.to``
+
+
+#: Stacks of a memory snapshot's records, each once.
+MEMORY_STACKS: Table = {
+    "stack": Column("int64", "a number made of its frames: the same stack has the same in every file"),
+    "place": Column("object", "word of StackPlace: the part of training in which its innermost telling frame stands, or null"),
+    "repeated": Column("bool", "a forward that a backward asked for"),
+    "to_device": Column("bool", "in no part of training, inside Tensor.to or Tensor.cuda"),
+    "maker": Column("object", "its operator and the user's line that called it, or autograd's node, e.g. bmm in model.py:432 attention"),
+}
+
+#: Blocks that stood throughout the records of a memory snapshot and were made before them, where their stack is known.
+MEMORY_STANDING: Table = {
+    "device": Column("int64", "device index"),
+    "addr": Column("UInt64", "address of the block"),
+    "nbytes": Column("int64", "requested bytes"),
+    "stack": Column("int64", "the stack that made it, as in MEMORY_STACKS"),
+}
+
 #: Tables that a file may state outright; a rank's facts hold them as they are.
 STATED: dict[str, Table] = {
     "records": RECORDS,
@@ -118,4 +151,9 @@ STATED: dict[str, Table] = {
     "benchmarks": BENCHMARKS,
     "operators": OPERATORS,
     "memory_snapshots": MEMORY_SNAPSHOTS,
+    "memory_stacks": MEMORY_STACKS,
+    "memory_standing": MEMORY_STANDING,
 }
+
+#: Of them those that only serve to tell what a rank's own blocks were for.
+LEFT_BEHIND = ("memory_stacks", "memory_standing")

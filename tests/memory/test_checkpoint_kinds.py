@@ -116,3 +116,33 @@ def test_compiled_layers_cannot_be_told(tmp_path: Path) -> None:
     got = recorded(tmp_path, "non_reentrant", compiled=True)
     assert got.summary["mode"] == "unknown" and got.summary["recompute_ns"] is None
     assert any("compiled" in note for note in got.notes)
+
+
+def penalised(model: Any, x: Any) -> None:
+    """A loss with a penalty on the gradient of the input: a backward through a backward."""
+    y = model(x).sum()
+    (gradient,) = torch.autograd.grad(y, x, create_graph=True)
+    (y + gradient.pow(2).sum()).backward()
+
+
+def with_graph(model: Any, x: Any) -> None:
+    """A backward that builds a graph, which nothing uses."""
+    model(x).sum().backward(create_graph=True)
+
+
+@pytest.mark.parametrize("with_stack", [True, False])
+@pytest.mark.parametrize("train", [penalised, with_graph])
+@pytest.mark.parametrize("way", ["none", "non_reentrant"])
+def test_a_backward_that_builds_a_graph_repeats_only_what_a_checkpoint_does(way: str, train: Any, with_stack: bool, tmp_path: Path) -> None:
+    """How often a layer ran again is counted in the layer itself."""
+    model, runs = Model(WAYS[way]), []
+    model.layers[1].norm.register_forward_pre_hook(lambda *_: runs.append(1))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=with_stack) as profiler:
+        train(model, torch.randn(8, 16, requires_grad=True))
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    got = analyze(tmp_path / "trace.json", workers=1).result("recompute")
+    assert (got.summary["recompute_ns"] > 0) == (way != "none") == (len(runs) > 1)
+    if with_stack:
+        layer = got.tables["layers"].set_index("layer").loc["layers.1"]
+        assert (layer["recompute_runs"], layer["recompute_products"]) == (len(runs) - 1, 2 * (len(runs) - 1))
+        assert got.summary["mode"] == ("none" if way == "none" else "full")

@@ -14,6 +14,7 @@ from tests.builders import backward, forward, kernel, memory, passed, read, span
 from tracekit import schema
 from tracekit.facts.memory import TABLES
 from tracekit.facts.memory import memory as memory_fact
+from tracekit.metrics.memory import _fragmentation
 from tracekit.passes import run_passes
 from tracekit.trace import RankTrace
 
@@ -258,3 +259,13 @@ def test_without_addresses_and_totals_levels_count_from_the_start() -> None:
     assert (got["activation"], got["unknown"]) == (None, 100)
     assert memory_fact(trace)["memory_curve"]["allocated_bytes"].tolist() == [0, 100, 50]
     assert [f["count"] for f in trace.findings if f["code"] == "memory_events_incomplete"] == [3]
+
+
+def test_every_gpu_has_its_own_fragmentation() -> None:
+    """Reserved less allocated, as a share of the reserved, where each GPU's own allocated memory is most: 75 of 100 and 30 of 60."""
+    events = []
+    for at, size, level, device, reserved in [(20, 75, 75, 0, 100), (21, 30, 30, 1, 60), (22, -70, 5, 0, 400)]:
+        event = memory(at, size, level, 8, device_type=1)
+        events.append({**event, "args": {**event["args"], "Device Id": device, "Total Reserved": reserved}})
+    table = memory_fact(passed([*CPU[:4], *events]))["memory_peaks"]
+    assert _fragmentation(table[table["step"].isna() & table["device_type"].eq("gpu")]).tolist() == [0.25, 0.5]

@@ -63,6 +63,13 @@ def test_what_ran_recomputing_stands_as_measured_and_the_account_is_held_against
     assert errors == {"activation_error_ratio": pytest.approx(135 / 150 - 1), "memory_error_ratio": pytest.approx(1155 / 1150 - 1), "layer_error_ratio": None}
 
 
+def test_repeating_core_attention_takes_what_it_took_where_that_ran() -> None:
+    ran = {"mode": "selective", "step_ns": 106, "recompute_ns": 6}
+    assert [row(Recomputation("selective", microbatch_size=b), **ran)["recompute_ns"] for b in (1, 2, 4)] == [3, 6, 12]
+    assert row(Recomputation("selective", microbatch_size=4), **ran)["step_ns"] == 106 - 6 + 40 + 12
+    assert row(Recomputation("full"), **ran)["step_ns"] == 110
+
+
 @pytest.mark.parametrize(
     "given", [("every", 0, None), ("every", None, None), ("full", 2, None), ("other", None, None), ("none", None, 0), ("none", None, 10**30)]
 )

@@ -63,6 +63,7 @@ def simulate(
 
     First the schedule that ran is simulated with its own times; where that misses the measured window by more than 5 %,
     nothing is trusted, and the command ends with 3. Then every alternative: step time, bubble and memory, the best first.
+    A run without a pipeline is asked what it would take to recompute more or less: peak memory, and the step.
 
     \b
     Examples:
@@ -83,6 +84,9 @@ def simulate(
     with meter() as progress:
         analysis = analyze(list(paths), workers=workers, progress=progress, reading=reading, capture=capture)
     told = _memory(analysis, tried, limit) if recompute or microbatch_size else _pipeline(analysis, asked, limit)
+    if not told.available and asked is None and not (recompute or microbatch_size):
+        other = _memory(analysis, tried, limit)
+        told = other if other.available else told
     if html is not None:
         write(html, told.html())
     if json:
@@ -95,6 +99,7 @@ def simulate(
 class _Told(NamedTuple):
     """A what-if, ready to be shown in any way."""
 
+    available: bool
     believed: bool
     document: Mapping[str, Any]
     story: Callable[[], Story]
@@ -106,7 +111,7 @@ def _pipeline(analysis: Analysis, asked: list[Alternative] | None, limit: int | 
     from tracekit.what_if import to_dict, what_if
 
     result = what_if(analysis, asked, limit)
-    return _Told(_believed(result), to_dict(result), lambda: report.what_ifs_story(analysis, result), lambda: report.html(analysis, result))
+    return _Told(result.available, _believed(result), to_dict(result), lambda: report.what_ifs_story(analysis, result), lambda: report.html(analysis, result))
 
 
 def _memory(analysis: Analysis, tried: list[Recomputation], limit: int | None) -> _Told:
@@ -114,7 +119,7 @@ def _memory(analysis: Analysis, tried: list[Recomputation], limit: int | None) -
     from tracekit.report import memory_what_if as report
 
     result = memory_what_if(analysis, tried, limit)
-    return _Told(_believed(result), to_dict(result), lambda: report.story(analysis, result), lambda: report.html(analysis, result))
+    return _Told(result.available, _believed(result), to_dict(result), lambda: report.story(analysis, result), lambda: report.html(analysis, result))
 
 
 def _believed(result: Result) -> bool:

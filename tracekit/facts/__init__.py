@@ -51,9 +51,12 @@ FACTS: tuple[Callable[[RankTrace], dict[str, pd.DataFrame]], ...] = (
 OF_RECORDS = (findings, extent, signals, stated)
 
 
-def boil_down(trace: RankTrace) -> RankFacts:
-    """All facts of one rank; its events stay behind."""
+def boil_down(trace: RankTrace, after: Callable[[float], None] | None = None) -> RankFacts:
+    """All facts of one rank; its events stay behind. ``after`` is told the share of them that is done."""
     tables: dict[str, pd.DataFrame] = {}
-    for fact in FACTS if len(trace.events) or len(trace.samples) else OF_RECORDS:
+    todo = FACTS if len(trace.events) or len(trace.samples) else OF_RECORDS
+    for number, fact in enumerate(todo, start=1):
         tables.update(fact(trace))
+        if after is not None:
+            after(number / len(todo))
     return RankFacts(replace(trace.meta, memory_baseline=None), tables)

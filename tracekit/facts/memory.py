@@ -11,7 +11,7 @@ baseline the level is relative to the start (``baseline_source`` none). CPU free
 recorded by torch: such a block is taken as gone once its address is used again, and an old gradient once ``zero_grad`` ran
 and backward allocated gradients anew. Blocks of the recording that were freed unseen are ended by the pass
 ``unseen_frees``. Every device stands for itself, host memory beside the GPUs'; nothing is summed over devices. A memory
-snapshot gives absolute levels and no owners: all it holds is unknown.
+snapshot gives absolute levels, and owners as far as its records have stacks (``stack_owners``); else all it holds is unknown.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import held as holding
-from tracekit import schema
+from tracekit import schema, stack_owners
 from tracekit.blocks import blocks, lives
-from tracekit.columns import choose, integers
+from tracekit.columns import Objects, choose, integers, take
 from tracekit.owners import CATEGORIES
+from tracekit.snapshot_blocks import stood_before, told_by_stacks, untold
 from tracekit.trace import RankTrace
-from tracekit.vocabulary import layer_index
 from tracekit.windows import step_windows
 
 Rows = npt.NDArray[np.int64]
@@ -55,6 +55,7 @@ class _Place:
         own: whether the rank's work ran on this kind of device: blocks of a baseline that name none are its.
         whole: its events give addresses and totals; in old traces they give sizes alone.
         snapshot: the row of ``memory_snapshots`` where its events come from a snapshot, or None.
+        stacks: where the snapshot's records stand in training, or None.
     """
 
     device: int
@@ -62,6 +63,7 @@ class _Place:
     own: bool
     whole: bool
     snapshot: pd.Series | None
+    stacks: stack_owners.Places | None = None
 
     @property
     def timed(self) -> bool:
@@ -128,7 +130,9 @@ def _places(trace: RankTrace) -> Iterator[tuple[pd.DataFrame, _Place]]:
         for device, own in here.groupby(here["device"].fillna(0)):
             own = own.sort_values("ts", kind="stable").reset_index(drop=True)
             whole, snapshot = bool(own[["addr", "allocated"]].notna().all(axis=None)), _snapshot(trace, own, int(device)) if gpu else None
-            yield own, _Place(int(device), gpu, (trace.meta.device_type == "gpu") == gpu, whole, snapshot)
+            table = trace.stated.get("memory_stacks")
+            stacks = None if snapshot is None or table is None or not whole else stack_owners.places(own, table)
+            yield own, _Place(int(device), gpu, (trace.meta.device_type == "gpu") == gpu, whole, snapshot, stacks)
 
 
 def _snapshot(trace: RankTrace, samples: pd.DataFrame, device: int) -> pd.Series | None:
@@ -161,7 +165,7 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
         inside = reserved.iloc[max(first - 1, 0) : last]
         carried = int(level[first - 1]) if first else before
         lowest = min(carried, int(level[first:last].min())) if last > first else carried
-        divided = _categories(held, peak, source, unknown)
+        divided = _categories(held, peak, source, unknown if place.stacks is None else untold(held, peak))
         peaks.append(
             {
                 **where,
@@ -179,11 +183,11 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
         owners.append(holding.groups(held, peak, _step_of(steps, when) if step is None else step).assign(**where, step=step))
         # what is not believed of the peak is not told of its layers either
         told = held if divided["activation_bytes"] is not None else held.iloc[:0]
-        layers.append(_layers(told).assign(**where, step=step))
+        layers.append(holding.by_layer(told).assign(**where, step=step))
         microbatches.append(holding.by_microbatch(told).assign(**where, step=step))
     flight = holding.in_flight(alive, ts)
     flight = flight[~flight["step"].isin([p["step"] for p in peaks if p["activation_bytes"] is None])]
-    curve = _curve(trace, samples, level, reserved, steps if place.timed else steps.iloc[:0], marked)
+    curve = _curve(_phases(trace, samples, place), samples, level, reserved, steps if place.timed else steps.iloc[:0], marked)
     curve = curve.assign(**where) if place.timed else curve.assign(**where, ts_ns=pd.array([None] * len(curve), "Int64"))
     return {
         "memory_peaks": schema.conform(pd.DataFrame(peaks), schema.MEMORY_PEAKS),
@@ -197,16 +201,18 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
 
 
 def _named(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> pd.DataFrame:
-    """The blocks of the recording with their owners; of a snapshot no record names the call that it happened in."""
+    """The blocks of the recording with their owners; a snapshot's by their stacks, where it has any."""
     if place.snapshot is None and place.whole:
         return _named_by_recorder(blocks(trace, samples), trace, samples, place)
+    if place.stacks is not None:
+        return told_by_stacks(trace, samples, place.stacks, timed=place.timed)
     return holding.unowned(lives(samples if place.whole else samples.iloc[:0]))
 
 
 def _like(old: pd.DataFrame, alive: pd.DataFrame) -> pd.DataFrame:
     """Blocks of the baseline as rows beside those of the recording."""
     named = old["category"].ne("unknown")
-    rule = np.where(named, "recorder_baseline", "before_recording").astype(object)
+    rule = old["rule"] if "rule" in old else np.where(named, "recorder_baseline", "before_recording").astype(object)
     source = choose(old["layer"].notna().to_numpy(bool), "recorder", None)
     some = old[["made", "freed", "addr", "nbytes", "category", "layer"]].assign(rule=rule, made_layer=old["layer"], made_layer_source=source)
     return pd.DataFrame({c: some[c].astype(alive[c].dtype) if c in some else pd.Series(None, index=some.index, dtype=alive[c].dtype) for c in alive})
@@ -220,6 +226,8 @@ def _step_of(steps: pd.DataFrame, when: int) -> int | None:
 
 def _untold(trace: RankTrace, source: str, place: _Place) -> frozenset[str]:
     """Categories of which nothing can be told."""
+    if place.stacks is not None:
+        return frozenset()
     if place.snapshot is not None or not place.whole:
         return frozenset(CATEGORIES)
     without = frozenset(_NEED_BASELINE) if source != "recorder" else frozenset()
@@ -278,6 +286,8 @@ def _named_by_recorder(alive: pd.DataFrame, trace: RankTrace, samples: pd.DataFr
 
 def _baseline(trace: RankTrace, samples: pd.DataFrame, alive: pd.DataFrame, place: _Place) -> pd.DataFrame:
     """Blocks of the recorder's baseline on this device, with made = -1 and the event that ended them (``seen``: recorded)."""
+    if place.stacks is not None:
+        return stood_before(trace, samples, alive, place.stacks, place.device)
     told = () if place.snapshot is not None or not place.whole else trace.meta.memory_baseline or ()
     rows = [b for b in told if b.get("when", "blocks") == "blocks" and place.holds(b)]
     old = pd.DataFrame(
@@ -356,22 +366,12 @@ def _categories(held: pd.DataFrame, peak: int, source: str, unknown: frozenset[s
     return {**{f"{c}_bytes": v for c, v in known.items()}, "unknown_bytes": rest, "baseline_source": source}
 
 
-def _layers(held: pd.DataFrame) -> pd.DataFrame:
-    """Activations alive, by whole layer; one row without a layer for those whose layer is not known."""
-    own = held[held["category"].eq("activation")]
-    paths = own["layer"].map(lambda path: holding.split_layer(path)[0], na_action="ignore").astype(object)
-    sums = own["nbytes"].groupby(paths.where(paths.notna(), None), dropna=False).sum()
-    names = [None if pd.isna(n) else str(n) for n in sums.index]
-    return pd.DataFrame(
-        {
-            "layer": pd.Series(names, dtype=object),
-            "layer_index": pd.array([layer_index(n) for n in names], "Int64"),
-            "activation_bytes": sums.to_numpy(np.int64),
-        }
-    )
+def _phases(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> Objects:
+    """forward, backward or optimizer of each memory event, or None."""
+    return place.stacks.phase() if place.stacks is not None else take(trace.events["phase"].astype(object).to_numpy(), integers(samples["event"]))
 
 
-def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int]) -> pd.DataFrame:
+def _curve(phases: Objects, samples: pd.DataFrame, level: Rows, reserved: pd.Series, steps: pd.DataFrame, marked: list[int]) -> pd.DataFrame:
     """The level over time, thinned to the extremes of equal runs of events, with the marked events kept."""
     n = len(samples)
     keep = np.arange(n)
@@ -386,8 +386,7 @@ def _curve(trace: RankTrace, samples: pd.DataFrame, level: Rows, reserved: pd.Se
     row = np.searchsorted(steps["start_ns"].to_numpy(), ts, "right") - 1
     inside = (row >= 0) & (ts < steps["end_ns"].to_numpy()[np.maximum(row, 0)]) if len(steps) else np.zeros(len(ts), bool)
     number = np.where(inside, steps["step"].to_numpy()[np.maximum(row, 0)], 0) if len(steps) else np.zeros(len(ts), np.int64)
-    event = integers(samples["event"])[keep]
-    phase = trace.events["phase"].astype(object).reindex(event).to_numpy()
+    phase = phases[keep]
     return pd.DataFrame(
         {
             "step": pd.arrays.IntegerArray(number.astype(np.int64), ~inside),

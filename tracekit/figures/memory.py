@@ -18,6 +18,8 @@ MIB = 2**20
 #: Phase -> colour of its band; past so many bands or steps none are drawn: they would be noise.
 _BANDS = {"forward": theme.BLUE, "backward": theme.GREEN, "optimizer": theme.PURPLE}
 _MOST_BANDS, _MOST_STEPS = 80, 12
+#: Pieces into which the activations of a peak are divided at most.
+_MOST_PIECES = 32
 _PLACE = ("rank", "capture", "device_type", "device")
 
 
@@ -102,7 +104,7 @@ def in_flight(result: Result, *, steps: Collection[int] | None = None) -> go.Fig
 
 
 def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
-    """The peak of each rank in MiB, stacked by category; the categories add up to the peak."""
+    """The peak of each rank in MiB, stacked by category, activations layer by layer within it; the categories add up to the peak."""
     table = _whole(result)
     if table is None or not len(table):
         return None
@@ -116,6 +118,8 @@ def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
         values = table.get(f"{name}_bytes")
         if name == "temporary" and values is not None and "communication_bytes" in table:
             values = values - table["communication_bytes"].fillna(0)  # drawn apart
+        if name == "activation" and values is not None and values.fillna(0).any() and _by_layer(fig, result, table, rows):
+            continue
         if values is not None and values.fillna(0).any():
             fig.add_bar(
                 y=rows, x=(values.astype("float64") / MIB).to_numpy(), name=name.replace("_", " "), orientation="h",
@@ -123,6 +127,39 @@ def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
             )  # fmt: skip
     fig.update_layout(barmode="stack")
     return theme.fit_legend(fig)
+
+
+def _by_layer(fig: go.Figure, result: Result, peaks: pd.DataFrame, names: list[str]) -> bool:
+    """Draw the activations of each peak as one piece per layer (past ``_MOST_PIECES`` per run of layers); False where no layer is known."""
+    layers = result.tables.get("by_layer")
+    if layers is None or not len(layers) or layers["layer_index"].notna().sum() == 0:
+        return False
+    parts = []
+    for name, (_, peak) in zip(names, peaks.iterrows(), strict=True):
+        same = layers.step.isna() if pd.isna(peak["step"]) else layers.step == peak["step"]
+        own = layers[same & _same(layers, peak, *_PLACE)].sort_values("layer_index", na_position="last", kind="stable").reset_index(drop=True)
+        if own["activation_bytes"].sum() != peak["activation_bytes"]:
+            return False  # the bars must add up to the peak
+        known = own["layer_index"].notna()
+        run = -(-max(1, int(known.sum())) // _MOST_PIECES)
+        piece = np.where(known, np.arange(len(own)) // run, len(own) + np.arange(len(own)))
+        sums = own.groupby(piece).agg(first=("layer", "first"), last=("layer", "last"), nbytes=("activation_bytes", "sum"))
+        parts.append(sums.assign(row=name, shade=np.arange(len(sums)) % 2))
+    drawn = pd.concat(parts)
+    words = [_run_of_layers(a, b) for a, b in zip(drawn["first"], drawn["last"], strict=True)]
+    colours = np.array([theme.MEMORY["activation"], theme.lighter(theme.MEMORY["activation"], 0.35)])
+    fig.add_bar(
+        y=drawn["row"].tolist(), x=(drawn["nbytes"].astype("float64") / MIB).to_numpy(), name="activation", orientation="h", customdata=words,
+        marker={"color": colours[drawn["shade"]].tolist(), "line": {"width": 0.5, "color": "white"}},
+        hovertemplate="%{y}: activation, %{customdata}<br>%{x:.1f} MiB<extra></extra>",
+    )  # fmt: skip
+    return True
+
+
+def _run_of_layers(first: Any, last: Any) -> str:
+    if not isinstance(first, str):
+        return "no layer"
+    return theme.label(first) if first == last or not isinstance(last, str) else f"{theme.label(first)} to {theme.label(last)}"
 
 
 def activations(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:

@@ -10,7 +10,7 @@ from tracekit.job.base import Job
 from tracekit.job.closed_forms import closed_forms, modes, recompute_mode
 from tracekit.job.held_microbatches import held_microbatches
 from tracekit.metrics.base import Metric, Result, unavailable
-from tracekit.owners import RULES
+from tracekit.owners import RULES, STACK_PREFIX
 
 CATEGORIES = ("parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "activation_bytes", "input_bytes", "temporary_bytes", "unknown_bytes")
 
@@ -42,7 +42,8 @@ def compute(job: Job) -> Result:
     }
     more = {name: job.table(f"memory_{name}") for name in ("owners", "microbatches", "in_flight", "accounts")}
     more["in_flight"] = more["in_flight"].merge(held_microbatches(job), on=["rank", "capture", "step", "stage"], how="left")
-    more["rules"] = pd.DataFrame([rule._asdict() for rule in RULES])
+    by_stack = more["owners"]["rule"].astype(object).str.startswith(STACK_PREFIX).fillna(False).any()
+    more["rules"] = pd.DataFrame([rule._asdict() for rule in RULES if by_stack or not rule.code.startswith(STACK_PREFIX)])
     peaks = peaks.assign(fragmentation_ratio=_fragmentation(peaks))
     tables = {"peaks": peaks, "by_layer": by_layer, "curve": job.table("memory_curve"), "theory": beside, "snapshots": snapshots, **more}
     return Result(summary, tables | {"modes": modes(job)}, notes=_notes(job, peaks, first))
@@ -90,7 +91,7 @@ def _notes(job: Job, everything: pd.DataFrame, peaks: pd.DataFrame) -> tuple[str
     if len(everything) > len(peaks):
         notes.append("The summary is of the fullest GPU. The host's memory stands beside it and is added to nothing; it counts from the profiler's start.")
     if "snapshot" in sources:
-        notes.append("Levels of a CUDA memory snapshot are requested bytes (whole blocks hold more); no record says what a block was for.")
+        notes.append("Levels of a CUDA memory snapshot are requested bytes (whole blocks hold more). What a block was for is inferred from its stacks.")
     if "none" in sources:
         notes.append("What stood before the recording is not known: the peak counts from the profiler's start. tracekit's recorder writes a baseline.")
     if peaks["device_type"].eq("cpu").any() and len(job.table("calls")):
@@ -124,7 +125,9 @@ METRIC = Metric(
         "activations input; gathered shards "
         "parameter; what ends where it began temporary; anything else unknown. What stood before the recording comes from the recorder's "
         "baseline; of a CUDA memory snapshot the level before its records is replayed: what they free without having allocated it, and what stands at "
-        "the end without an allocation. Each group of blocks says which rule told its owner (tables owners and rules). Communication buffers are a part of "
+        "the end without an allocation; owners are inferred from the stacks of "
+        "its records (a category is null where no stack told it). "
+        "Each group of blocks says which rule told its owner (tables owners and rules). Communication buffers are a part of "
         "temporary. A stage's microbatches in flight are those with live activations when its activations are most, beside the order that ran and the "
         "closed form (1F1B: min(p - stage, m), arXiv 2104.04473). fragmentation_ratio = (reserved - allocated) / reserved at the "
         "allocated peak. Reserved memory stands apart. Beside it: bytes per layer by Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198) and "

@@ -6,6 +6,8 @@ operators carry a Sequence number while a graph is being recorded.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -17,6 +19,8 @@ from tracekit.vocabulary import FSDP_SPAN, GRADIENT_SPAN, OPTIMIZER_SPAN, Direct
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 #: The autograd function that holds a region compiled by torch.compile for training, and its backward.
 COMPILED_FORWARD, COMPILED_BACKWARD = "CompiledFunction", "CompiledFunctionBackward"
+#: A node that torch generates from a formula; those of Python functions end in no number.
+_GENERATED = re.compile(re.escape(BACKWARD_NODE) + r".*Backward\d+$")
 #: Autograd functions that DTensor calls inside its own backward: they carry a forward's marks but repeat nothing.
 _NOT_REPEATED = ("NestedRedistribute",)
 
@@ -73,9 +77,42 @@ def _repeated(events: pd.DataFrame, node: Rows, parent: Rows) -> Mask:
     """
     marked = recorded_forward(events) & (node >= 0) & ~named(events, lambda n: n.startswith(_NOT_REPEATED))
     builds = np.zeros(len(events), bool)
-    builds[node[marked & named(events, lambda n: n.startswith("aten::"))]] = True
+    operator = named(events, lambda n: n.startswith("aten::"))
+    builds[node[marked & operator]] = True
     marked &= builds[np.maximum(node, 0)]
+    marked &= ~_differentiated(events, node, parent, marked, operator)
     return inherit(parent, marked) >= 0
+
+
+def _differentiated(events: pd.DataFrame, node: Rows, parent: Rows, marked: Mask, operator: Mask) -> Mask:
+    """Operators of a backward that builds a graph of its own (``create_graph=True``): they carry a forward's marks and repeat nothing.
+
+    What a generated node (``MmBackward0``) does itself comes last in it: only where a graph is built is that marked. A checkpoint that
+    runs again inside such a node keeps each tensor that it restores with ``detach``, the last of them right before it stops. Nodes that are
+    not generated go with the generated one before them, unless they start a backward themselves, as reentrant checkpoints do.
+    """
+    if not marked.any():
+        return marked
+    n = len(events)
+    above = np.append(inherit(parent, operator), -1)[parent]
+    inside = (node >= 0) & operator & ((above < 0) | (np.append(node, -1)[above] != node))
+    last, kept = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    rows = np.flatnonzero(inside)
+    np.maximum.at(last, node[rows], rows)
+    detached = np.flatnonzero((node >= 0) & named(events, lambda name: name == "aten::detach"))
+    np.maximum.at(kept, node[detached], detached)
+    generated = named(events, lambda name: bool(_GENERATED.match(name)))
+    builds = generated & (last >= 0) & marked[last]
+    nodes = np.flatnonzero(named(events, lambda name: name.startswith(BACKWARD_NODE)) & events["kind"].eq(Kind.OPERATOR).to_numpy())
+    nested = np.zeros(n + 1, bool)
+    nested[np.append(node, -1)[parent[nodes]]] = True
+    told = np.maximum.accumulate(np.where(generated & (last >= 0), np.arange(n), -1))
+    thread = events["thread"].to_numpy()
+    before = told[nodes]
+    like = ~generated[nodes] & ~nested[nodes] & (before >= 0) & builds[before] & (thread[before] == thread[nodes])
+    builds[nodes[like]] = True
+    out: Mask = marked & builds[node] & (np.arange(n) > kept[node])
+    return out
 
 
 def _phases(events: pd.DataFrame, spans: pd.DataFrame, span: Rows, node: Rows, parent: Rows) -> Objects:

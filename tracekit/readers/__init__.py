@@ -82,6 +82,7 @@ def read(path: Path, reading: Reading = DEFAULT, label: Path | None = None) -> t
     data, packing, damage = unpacked(path, label, reading)  # a damaged compressed file says so itself
     if reader is None:
         raise InputError(f"not a trace I know: {describe(data[:HEAD], data, label.name)}", label)
+    reading.says("decode", nbytes=len(data))
     traces = reader.read(data, label, reading)
     named = tuple(replace(t, meta=replace(t.meta, files=(str(label),), formats=(reader.name,), packings=(packing or "plain",))) for t in traces)
     if damage is None:

@@ -113,6 +113,7 @@ def _chunks(path: Path, label: Path, packing: str | None, reading: Reading) -> I
             says = f"unpacks to more than {reading.max_ratio} times its {packed} bytes, as a decompression bomb does; raise --max-ratio if you trust it"
             raise InputError(says, label, size)
         deadline.check(label)
+        reading.says("unpack", nbytes=size)
         yield part
 
 

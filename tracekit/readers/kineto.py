@@ -53,16 +53,18 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
     """
     file, notes = opened(data, path, reading)
     try:
-        return (_trace(file, notes, path),)
+        return (_trace(file, notes, path, reading),)
     except RecursionError as error:  # a value that only Python finds too deep
         raise InputError("nested too deeply to be a trace; record or export the trace again", path) from error
 
 
-def _trace(file: File, notes: tuple[Note, ...], path: Path) -> RankTrace:
+def _trace(file: File, notes: tuple[Note, ...], path: Path, reading: Reading) -> RankTrace:
     """The trace that the records of a file make."""
     records = [e for e in file.events or [] if type(e) is Event]
     base, unplaced = _base(file)
+    reading.says("decode", 0.75)
     slices = slices_of(records, base)
+    reading.says("tables", events=len(slices.records))
     kinds = kinds_of(slices.records)
     threads = Threads()
     events = events_of(slices, kinds, threads)

@@ -2,8 +2,8 @@
 
 ``torch.cuda.memory._dump_snapshot`` writes the blocks that exist (``segments``) and what happened before
 (``device_traces``: alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom).
-Sizes are requested bytes; torch's own counters show whole blocks. No record names a thread or an operator, so nothing is
-said of what a block was for.
+Sizes are requested bytes; torch's own counters show whole blocks. No record names a thread or a profiler's operator; the stack that
+it was noted with says in which part of training it happened (``memory_stacks``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
+from tracekit.columns import nullable
 from tracekit.errors import InputError
 from tracekit.numbers import LATEST, below, natural, numbers
 from tracekit.readers import pickles
 from tracekit.readers.memory_replay import Ints, Level, highest, replay
+from tracekit.readers.memory_stacks import Stacks
 from tracekit.reading import DEFAULT, Reading
 from tracekit.trace import RankMeta, RankTrace
 from tracekit.vocabulary import Kind
@@ -35,6 +37,8 @@ _GROWS, _SHRINKS = ("segment_alloc", "segment_map"), ("segment_free", "segment_u
 #: Records that mark a moment and change no level.
 _MARKS = ("oom", "snapshot", "user_defined", "workspace_snapshot")
 _KNOWN = frozenset({"alloc", "free_requested", "free_completed", *_GROWS, *_SHRINKS, *_MARKS})
+#: Records whose stacks tell what a block was for.
+_STACKED = ("alloc", "free_requested")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -58,7 +62,8 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
 
     Returns:
         One RankTrace with samples (one per allocation, free and change of the reserved memory; no thread), the table
-        ``memory_snapshots``, and as events the ranges that torch wrote into the snapshot, if any.
+        ``memory_snapshots``, where records have stacks the tables ``memory_stacks`` and ``memory_standing``, and as events the ranges
+        that torch wrote into the snapshot, if any.
 
     Raises:
         InputError: it is cut or damaged, holds no snapshot, or passes a cap.
@@ -74,10 +79,10 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
         raise InputError(f"holds {records} records, more than {reading.max_events}; raise --max-events", path)
     if cut is not None:
         segments = None  # the blocks at the end are not those at the end of what could be read
-    clock, devices = reading.started(), []
+    clock, devices, stacks = reading.started(), [], Stacks()
     for number in _numbers(traces, segments):
         clock.check(path)
-        devices.append(_Device(number, traces[number] if number < len(traces) else [], segments))
+        devices.append(_Device(number, traces[number] if number < len(traces) else [], segments, stacks))
     if not devices:
         raise InputError("an empty snapshot: no records and no segments; call torch.cuda.memory._record_memory_history() before the steps to look at", path)
     samples = pd.concat([d.samples() for d in devices]).sort_values("ts", kind="stable").reset_index(drop=True)
@@ -85,7 +90,7 @@ def read(data: bytes, path: Path, reading: Reading = DEFAULT) -> tuple[RankTrace
         events=_ranges(snapshot.get("external_annotations")),
         samples=schema.conform(samples, schema.SAMPLES),
         meta=RankMeta(files=(str(path),), threads={0: "annotations of the memory snapshot"}),
-        stated={"memory_snapshots": schema.conform(pd.DataFrame([d.row() for d in devices]), schema.MEMORY_SNAPSHOTS)},
+        stated={"memory_snapshots": schema.conform(pd.DataFrame([d.row() for d in devices]), schema.MEMORY_SNAPSHOTS), **_stacks(devices, stacks)},
     )
     return (_judged(trace, devices, path, cut),)
 
@@ -115,7 +120,7 @@ def _numbers(traces: Sequence[Any], segments: Any) -> list[int]:
 class _Device:
     """One device of a snapshot: its records as columns, and the levels that follow from them."""
 
-    def __init__(self, number: int, trace: Any, segments: Any) -> None:
+    def __init__(self, number: int, trace: Any, segments: Any, stacks: Stacks) -> None:
         entries = [e for e in trace if type(e) is dict] if isinstance(trace, list) else []
         actions = [e.get("action") for e in entries]
         self.number = number
@@ -140,6 +145,8 @@ class _Device:
         own = [s for s in segments if isinstance(s, dict) and s.get("device") == number] if self.listed else []
         self.segments = own
         self.blocks = _blocks(own)
+        self.stack = stacks.codes([e if a in _STACKED else {} for e, a in zip(entries, self.action, strict=True)])
+        self.blocks["stack"] = stacks.codes([b for s in own for b in _listed(s) if isinstance(b, dict)])
         self.allocated = self._level("free_requested", ("active_allocated",))
         self.active = self._level("free_completed", ("active_allocated", "active_awaiting_free", "active_pending_free"))
         change = self.size * (np.isin(self.action, _GROWS).astype(np.int64) - np.isin(self.action, _SHRINKS))
@@ -155,6 +162,12 @@ class _Device:
     def _tells_expandable(self) -> bool:
         return all(type(s.get("is_expandable")) is bool for s in self.segments)
 
+    def standing(self) -> pd.DataFrame:
+        """Rows of ``schema.MEMORY_STANDING``."""
+        made = np.unique(self.addr[self.action == "alloc"])
+        old = self.blocks[self.blocks["state"].eq("active_allocated") & self.blocks["stack"].ge(0) & ~self.blocks["addr"].isin(made)]
+        return pd.DataFrame({"device": self.number, "addr": old["addr"], "nbytes": old["requested"], "stack": old["stack"]})
+
     def samples(self) -> pd.DataFrame:
         """Rows of ``schema.SAMPLES``; what changes the reserved memory has 0 bytes."""
         made, freed = self.action == "alloc", self.action == "free_requested"
@@ -169,6 +182,7 @@ class _Device:
                 "nbytes": (self.size * (made.astype(np.int64) - freed))[rows],
                 "allocated": self.allocated.after[rows],
                 "reserved": pd.array(self.reserved[rows], "Int64") if self.listed else pd.array([None] * len(rows), "Int64"),
+                "stack": nullable(self.stack[rows]),
             }
         )
 
@@ -230,8 +244,7 @@ def _blocks(segments: list[dict[str, Any]]) -> pd.DataFrame:
     rows: list[tuple[int, int, int, str, int]] = []
     for number, segment in enumerate(segments):
         at = natural(segment.get("address")) or 0
-        blocks = segment.get("blocks")
-        for block in blocks if isinstance(blocks, list) else []:
+        for block in _listed(segment):
             if isinstance(block, dict):
                 size = _size(block.get("size")) or 0
                 own, requested = natural(block.get("address")), _size(block.get("requested_size"))
@@ -240,6 +253,20 @@ def _blocks(segments: list[dict[str, Any]]) -> pd.DataFrame:
     columns = list(zip(*rows, strict=True)) or [(), (), (), (), ()]
     kinds: tuple[npt.DTypeLike, ...] = (np.uint64, np.int64, np.int64, object, np.int64)
     return pd.DataFrame({n: np.array(c, k) for n, c, k in zip(("addr", "size", "requested", "state", "segment"), columns, kinds, strict=True)})
+
+
+def _listed(segment: dict[str, Any]) -> list[Any]:
+    blocks = segment.get("blocks")
+    return blocks if isinstance(blocks, list) else []
+
+
+def _stacks(devices: list[_Device], stacks: Stacks) -> dict[str, pd.DataFrame]:
+    """The stacks of the records, where they have any, and the blocks that stood throughout."""
+    table = stacks.table()
+    if not len(table):
+        return {}
+    standing = pd.concat([d.standing() for d in devices], ignore_index=True)
+    return {"memory_stacks": table, "memory_standing": schema.conform(standing, schema.MEMORY_STANDING)}
 
 
 def _ranges(annotations: Any) -> pd.DataFrame:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from tracekit import wording as fmt
 from tracekit.analysis import Analysis
 from tracekit.memory_what_if import to_dict
 from tracekit.metrics.base import Result
-from tracekit.report.html import page
+from tracekit.report.html import Drawn, page
 from tracekit.report.parts import Section, Story, facts, grid
 from tracekit.report.what_if import answer
 
+CAPTION = "Peak of the fullest rank and time of a step under each alternative; unknown: the run does not tell."
 _COLUMNS = ["label", "basis", "time_basis", "activation_peak_bytes", "memory_peak_bytes", "step_ns", "recompute_ns", "fits", "largest_microbatch"]
 
 
 def story(analysis: Analysis, result: Result) -> Story:
     """A memory what-if, worded."""
+    head, advice = _headline(result)
+    return answer(analysis, result, "what other recomputation would take", head, advice, lambda slept: _section(result))
+
+
+def worded(result: Result) -> tuple[str, str, Section]:
+    """(how well the run's own peaks are met, what follows, the section) of a memory what-if that is available."""
+    return (*_headline(result), _section(result))
+
+
+def _headline(result: Result) -> tuple[str, str]:
     head, advice = "There is nothing to foretell.", ""
     if result.available:
         activations, memory = (fmt.percent(abs(result.summary[f"{n}_error_ratio"])) for n in ("activation", "memory"))
@@ -22,12 +35,17 @@ def story(analysis: Analysis, result: Result) -> Story:
         head = f"By the same account the run's own activation peak is met within {activations}, its memory peak within {memory}"
         head += "." if layers is None else f"; its layers meet their closed form within {fmt.percent(abs(layers))}."
         advice = "" if result.summary["trusted"] else "That is too far: what follows cannot be trusted."
-    return answer(analysis, result, "what other recomputation would take", head, advice, lambda slept: _section(result))
+    return head, advice
 
 
 def html(analysis: Analysis, result: Result) -> str:
     """The memory what-if as one self-contained page."""
-    return page("report.html.j2", story=story(analysis, result), figures={})
+    from tracekit.figures import embed
+    from tracekit.figures.memory_what_if import alternatives
+
+    fig = alternatives(result) if result.available else None
+    drawn = {} if fig is None else {"what_if": [Drawn("figure-what_if", CAPTION, int(fig.layout.height), Markup(embed.to_json(fig)))]}
+    return page("report.html.j2", story=story(analysis, result), figures=drawn)
 
 
 def _section(result: Result) -> Section:

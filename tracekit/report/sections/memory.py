@@ -66,6 +66,8 @@ def memory(document: Mapping[str, Any]) -> Section:
     whole = metric(document, "memory").get("summary") or {}
     summary = {k: v for k, v in whole.items() if k not in CATEGORIES or k == "activation_bytes"}
     obtained = "measured: the allocator's events and the blocks that stood before the recording; the categories, unknown among them, sum to the peak exactly"
+    if any(str(r.get("rule")).startswith("stack_") for r in table(document, "memory", "owners")):
+        obtained += "; owners of a snapshot's blocks are inferred from the stacks of its records"
     return section(
         document,
         "memory",
