@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint gate bench clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ lint: $(READY)  ## style, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+gate: $(READY)  ## hold the reference runs against what they did when .ci/baseline was kept
+	$(BIN)/python .ci/gate.py
 
 bench: $(READY)  ## speed, as ratios within one run
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

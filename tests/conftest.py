@@ -13,6 +13,8 @@ from tests.analyses import forget
 settings.register_profile("tracekit", deadline=None)
 settings.load_profile("tracekit")
 
+pytest_plugins = ["pytester"]
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Their processes talk to each other and wait for one another: beside other tests they would time out or measure the machine.
 ALONE = ("instrumentation", "recorder", "cli/test_demo.py", "cli/test_run.py", "cli/test_study.py")

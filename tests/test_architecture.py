@@ -68,7 +68,13 @@ def test_the_public_surface_is_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "unwanted"), [("tracekit", "torch pandas plotly"), ("tracekit.analysis", "torch plotly dash"), ("tracekit.cli", "torch pandas plotly dash")]
+    ("module", "unwanted"),
+    [
+        ("tracekit", "torch pandas plotly"),
+        ("tracekit.analysis", "torch plotly dash"),
+        ("tracekit.cli", "torch pandas plotly dash"),
+        ("tracekit.pytest_plugin", "torch pandas numpy plotly"),
+    ],
 )
 def test_importing_stays_light(module: str, unwanted: str) -> None:
     check = f"import sys, {module}; print(*[m for m in {unwanted.split()!r} if m in sys.modules])"

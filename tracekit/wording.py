@@ -8,6 +8,7 @@ control characters out (a terminal would obey them), every renderer then escapes
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -29,8 +30,23 @@ def clean(text: object, limit: int = 120) -> str:
     >>> clean("layers.0\\x1b[31m")
     'layers.0�[31m'
     """
-    line = "".join("�" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c for c in str(text))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    line = str(text)
+    if len(line) > limit:
+        line = line[: limit - 1] + "…"
+    # what is printable, nearly everything, holds none of them
+    if line.isprintable():
+        return line
+    return line.translate({ord(c): "�" for c in set(line) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co")})
+
+
+def no_command(text: str) -> str:
+    """Lines in which a CI runner finds no command: ``::`` at a line's start, ``##[`` anywhere.
+
+    >>> no_command("a ##[error]b")
+    'a # #[error]b'
+    """
+    text = text.replace("##[", "# #[")
+    return re.sub(r"^(\s*)::", r"\1: :", text, flags=re.MULTILINE)
 
 
 def duration(ns: float | None) -> str:

@@ -15,6 +15,7 @@ import typer
 from tracekit.cli.analyze import analyze
 from tracekit.cli.baseline import baseline
 from tracekit.cli.check import check
+from tracekit.cli.comment import comment
 from tracekit.cli.compare import compare, with_sides
 from tracekit.cli.config import config
 from tracekit.cli.demo import demo
@@ -23,6 +24,7 @@ from tracekit.cli.endings import ended
 from tracekit.cli.export import export
 from tracekit.cli.memory import memory
 from tracekit.cli.metrics import metrics
+from tracekit.cli.render import render
 from tracekit.cli.run import run
 from tracekit.cli.serve import serve
 from tracekit.cli.simulate import simulate
@@ -41,6 +43,8 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     metrics,
     compare,
     check,
+    render,
+    comment,
     baseline,
     config,
     serve,

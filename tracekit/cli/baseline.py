@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,6 +50,7 @@ def baseline(
       tracekit baseline list --baseline git:tracekit-baselines
       tracekit baseline prune --keep 20
     """
+    from tracekit.baselines.commits import commit_of
     from tracekit.settings import settings
 
     if action not in ACTIONS:
@@ -77,19 +77,11 @@ def baseline(
         if action == "add" and reason:
             raise UsageError("add takes no reason; accept does, and makes the runs the new normal")
         runs = snapshots(paths, reading, workers)
-        told = commit or next((str(s.about["git_commit"]) for s in runs if s.about.get("git_commit")), None) or _git_head()
+        told = commit or commit_of(runs)
         kept = place.add(runs, scenario_of(scenario, found), clean(told), reason=None if reason is None else clean(reason, 2000))
         say(f"kept {plural(len(kept), 'run')} of {kept[0].scenario} at {clean(told, 12)} in {place.files}")
         if json:
             _show(kept, place, json)
-
-
-def _git_head() -> str:
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() if not done.returncode else "unknown"
 
 
 def _show(entries: list[Entry], place: Store, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.comparing import AllowIncomparable, ConfigFile, Ignore, Inconclusive, Limit, asked_inconclusive, ended_with, rules_of, snapshots
+from tracekit.cli.outputs import Outputs, renders
 from tracekit.cli.reading import Workers, reads
 from tracekit.errors import UsageError
 from tracekit.reading import DEFAULT, Reading
@@ -17,12 +18,14 @@ SIDES = ":--:"
 
 
 @reads
+@renders
 def compare(
     paths: Annotated[
         list[str],
         typer.Argument(metavar="BASE… -- HEAD…", help="Runs, reports, snapshots, or folders of them; of two, the first is the base.", show_default=False),
     ],
     json: Annotated[bool, typer.Option("--json", help="Write the comparison (tracekit.comparison/1) to stdout, and nothing else.")] = False,
+    outputs: Outputs = Outputs(),  # noqa: B008
     ignore: Ignore = None,
     allow_incomparable: AllowIncomparable = False,
     limit: Limit = None,
@@ -44,6 +47,7 @@ def compare(
       tracekit compare before.json -- after.json
       tracekit compare runs/base-1 runs/base-2 -- runs/head-1 runs/head-2
       tracekit compare baseline-runs/ -- new-runs/ --limit 'bubble_ratio <= 0.15'
+      tracekit compare before.json after.json --html comparison.html --junit junit.xml
 
     \b
     Exit codes: 0 unchanged or improved, 1 regressed or a limit broken,
@@ -57,7 +61,7 @@ def compare(
     rules = rules_of(found, ignore, allow_incomparable, limit)
     chosen = asked_inconclusive(inconclusive, found)
     made = compared(snapshots(base, reading, workers), snapshots(head, reading, workers), rules)
-    return ended_with(made, as_json=json, inconclusive=chosen)
+    return ended_with(made, as_json=json, inconclusive=chosen, outputs=outputs)
 
 
 def sides(paths: list[str]) -> tuple[list[Path], list[Path]]:

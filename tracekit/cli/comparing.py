@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracekit.cli.screen import Meter, meter, rich_terminal
+from tracekit.cli.outputs import Outputs, as_text, tell, whole_text
+from tracekit.cli.screen import Meter, meter
 from tracekit.errors import UsageError
 from tracekit.reading import DEFAULT, Reading
 
@@ -81,7 +81,7 @@ def store_of(place: str | None, found: Settings) -> Store:
 
 def scenario_of(given: str | None, found: Settings) -> str:
     """The scenario that is named, or set."""
-    return _written(given or str(found.values["scenario"]))
+    return whole_text(given or str(found.values["scenario"]))
 
 
 def asked_inconclusive(given: str | None, found: Settings) -> str | None:
@@ -98,26 +98,11 @@ def asked_inconclusive(given: str | None, found: Settings) -> str | None:
 
 def write_json(document: dict[str, Any]) -> None:
     """A document to stdout; what of a command line or file name is no text becomes ``�``."""
-    sys.stdout.write(_written(jsonlib.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)) + "\n")
+    sys.stdout.write(as_text(document))
 
 
-def _written(text: str) -> str:
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-
-
-def ended_with(comparison: Comparison, *, as_json: bool, inconclusive: str | None) -> int:
-    """Show a comparison and give its exit code."""
-    from tracekit.report import regression
+def ended_with(comparison: Comparison, *, as_json: bool, inconclusive: str | None, outputs: Outputs) -> int:
+    """Show a comparison, write it everywhere it is asked for, and give its exit code."""
     from tracekit.thresholds import exit_code
 
-    code = exit_code(comparison.verdict, inconclusive)
-    document = {**comparison.to_dict(), "exit_code": code}
-    if as_json:
-        write_json(document)
-    elif rich_terminal():
-        from rich.console import Console
-
-        Console(highlight=False).print(regression.renderable(document))
-    else:
-        sys.stdout.write(regression.text(document))
-    return code
+    return tell({**comparison.to_dict(), "exit_code": exit_code(comparison.verdict, inconclusive)}, outputs, as_json=as_json)

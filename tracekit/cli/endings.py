@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tracekit.errors import InputError, TracekitError
-from tracekit.wording import clean
+from tracekit.wording import clean, no_command
 
 _INTERRUPTED = 130
 
@@ -68,7 +68,7 @@ def line(error: TracekitError) -> str:
 
 
 def _say(text: str) -> None:
-    typer.echo(f"tracekit: {clean(text, 2000)}", err=True)
+    typer.echo(f"tracekit: {no_command(clean(text, 2000))}", err=True)
 
 
 def _trace(debug: bool) -> None:

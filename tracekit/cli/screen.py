@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tracekit.errors import UsageError
-from tracekit.wording import clean
+from tracekit.wording import clean, no_command
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -46,7 +46,7 @@ def show(story: Story) -> None:
 
 def say(message: str) -> None:
     """One line for the person, on stderr."""
-    typer.echo(clean(message, 2000), err=True)
+    typer.echo(no_command(clean(message, 2000)), err=True)
 
 
 def writable(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tracekit import thresholds
@@ -11,12 +11,12 @@ from tracekit.compare import attribution
 from tracekit.compare.budgets import held
 from tracekit.compare.exact import exact_rows
 from tracekit.compare.fingerprint import Difference, common, differences
-from tracekit.compare.history import History, creeping
+from tracekit.compare.history import History, creeping, step_levels
 from tracekit.compare.rows import Row
 from tracekit.compare.rules import Rules
 from tracekit.compare.snapshot import Snapshot
 from tracekit.compare.times import timed_rows
-from tracekit.errors import UsageError
+from tracekit.errors import NoBaseline, UsageError
 from tracekit.thresholds import Severity, Verdict
 
 COMPARISON_SCHEMA = "tracekit.comparison/1"
@@ -41,6 +41,8 @@ class Comparison:
         base, head: the snapshots.
         rules: by which it was judged.
         notes: what else has to be said.
+        scenario: what the runs are of, where they come from a baseline.
+        history: the step time by commit, as the document holds it.
     """
 
     verdict: Verdict
@@ -55,7 +57,8 @@ class Comparison:
     head: tuple[Snapshot, ...]
     rules: Rules
     notes: tuple[str, ...] = ()
-    scenario: str | None = field(default=None)
+    scenario: str | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The document ``tracekit.comparison/1``: strict JSON, null is unknown."""
@@ -73,7 +76,7 @@ class Comparison:
             "base": [dict(s.about) for s in self.base],
             "head": [dict(s.about) for s in self.head],
             "fingerprint": {
-                "base": dict(self.base[0].fingerprint),
+                "base": dict(self.base[0].fingerprint) if self.base else {},
                 "head": dict(self.head[0].fingerprint),
                 "differs": [_difference(d) for d in self.differs],
                 "unknown": [_difference(d) for d in self.unknown],
@@ -91,6 +94,7 @@ class Comparison:
             "metrics": [r.to_dict() for r in self.rows],
             "budgets": [dict(b) for b in self.budgets],
             "drift": [dict(d) for d in self.drift],
+            "history": [dict(h) for h in self.history],
             "attribution": {"parts": attribution.parts(self.rows), "layers": attribution.layers(self.rows)},
             "notes": list(self.notes),
         }
@@ -127,8 +131,21 @@ def compare(
     verdict = thresholds.overall(judged)
     if not comparable and verdict != Verdict.REGRESSED:
         verdict = Verdict.INCOMPARABLE
-    made = Comparison(verdict, "", tuple(rows), budgets, drift, tuple(differs), tuple(unknown), tuple(mixed), tuple(base), tuple(head), rules, (), scenario)
+    seen = tuple(step_levels(history, head)) if history is not None and comparable else ()
+    made = Comparison(
+        verdict, "", tuple(rows), budgets, drift, tuple(differs), tuple(unknown), tuple(mixed), tuple(base), tuple(head), rules, (), scenario, seen
+    )
     return replace(made, sentence=_sentence(made), notes=tuple(_notes(made)))
+
+
+def without_baseline(head: Sequence[Snapshot], rules: Rules, scenario: str | None = None) -> dict[str, Any]:
+    """The document of runs that there is no baseline for: whether they keep their limits. Its verdict is None where none is broken."""
+    budgets = tuple(held(b, head) for b in rules.budgets)
+    broken = [b for b in budgets if b["verdict"] == Verdict.REGRESSED.value]
+    nothing = f"no baseline yet{f' of scenario {scenario}' if scenario else ''}: nothing to compare with"
+    sentence = "; ".join([*_limits(broken), nothing])
+    made = Comparison(Verdict.REGRESSED, sentence, (), budgets, (), (), (), (), (), tuple(head), rules, (), scenario).to_dict()
+    return made if broken else {**made, "verdict": None, "exit_code": NoBaseline.exit_code}
 
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
@@ -137,18 +154,21 @@ def _ordered(rows: Sequence[Row]) -> list[Row]:
 
 
 def _sentence(c: Comparison) -> str:
-    said = []
-    broken = [b for b in c.budgets if b["verdict"] != Verdict.UNCHANGED.value]
-    if broken:
-        b = broken[0]
-        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        said.append(f"limit {b['budget']} is broken{more}" if b["verdict"] == Verdict.REGRESSED.value else f"limit {b['budget']}: {b['reason']}{more}")
+    said = _limits([b for b in c.budgets if b["verdict"] != Verdict.UNCHANGED.value])
     if c.differs and not c.rules.allow_incomparable:
         return "; ".join([*said, "not the same setup: " + ", ".join(d.text() for d in c.differs[:5]) + (", …" if len(c.differs) > 5 else "")])
     if c.mixed and not c.rules.allow_incomparable:
         return "; ".join([*said, "the runs of one side are not of the same setup: " + ", ".join(d.text() for d in c.mixed[:5])])
     said += [d["sentence"] for d in c.drift if d["verdict"] == Verdict.REGRESSED.value][:1]
     return "; ".join([*said, attribution.sentence(c.rows)])
+
+
+def _limits(broken: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first limit that is broken or unknown, and how many more there are."""
+    if not broken:
+        return []
+    b, more = broken[0], f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+    return [f"limit {b['budget']} is broken{more}" if b["verdict"] == Verdict.REGRESSED.value else f"limit {b['budget']}: {b['reason']}{more}"]
 
 
 def _notes(c: Comparison) -> list[str]:

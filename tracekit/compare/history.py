@@ -68,3 +68,15 @@ def creeping(history: History, head: Sequence[Snapshot], rules: Rules) -> list[d
             }
         )
     return out
+
+
+def step_levels(history: History, head: Sequence[Snapshot]) -> list[dict[str, Any]]:
+    """The step time by commit, oldest first and the head last: the median of each commit's runs; commits that lack it are left out."""
+    points = []
+    for commit, runs in [*history, ("head", head)][-MOST:]:
+        values = [v for s in runs for k, v in s.timed.items() if k.metric == "step_time_ns" and not k.where]
+        if values and len(values) == len(runs):
+            points.append((commit, float(median(values))))
+    if len(points) < 2:
+        return []
+    return [{"metric": "step_time_ns", "where": {}, "title": "step time", "commits": [c for c, _ in points], "values": [v for _, v in points]}]

@@ -119,6 +119,11 @@ class Recorder:
         """Whether a window is open now."""
         return self._memory is not None
 
+    @property
+    def failed(self) -> bool:
+        """Whether the recorder failed and switched itself off; what it wrote is not whole then."""
+        return self._guard.failed
+
     def _begin(self, folder: Path) -> None:
         """A window is about to open: baseline first, then the ranges."""
         folder.mkdir(parents=True, exist_ok=True)

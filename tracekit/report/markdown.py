@@ -21,13 +21,18 @@ def render(analysis: Analysed) -> str:
 
 
 def escape(line: str) -> str:
-    r"""Text that Markdown and HTML leave alone; ``@`` mentions nobody, ``#1`` links nowhere, ``::`` commands nothing.
+    r"""Text that Markdown and HTML leave alone; ``@`` mentions nobody, ``#1`` and ``www.`` link nowhere, ``::`` commands nothing.
 
-    >>> escape("a|b_c @you <b>")
-    'a\\|b\\_c &#64;you &lt;b&gt;'
+    Forges look for mentions, references and addresses after entities are resolved and backslashes gone, so a zero-width
+    space is put between the mark and what follows it.
+
+    >>> escape("a|b_c @you <b> #1")
+    'a\\|b\\_c @&#8203;you &lt;b&gt; #&#8203;1'
     """
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;").replace("://", "&#58;//").replace("::", "&#58;&#58;")
-    return re.sub(r"(?<!&)#|[\\`*_\[\]|~$]", lambda m: "\\" + m[0], line)
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//&#8203;").replace("::", "&#58;&#58;")
+    line = re.sub(r"[\\`*_\[\]|~$]", lambda m: "\\" + m[0], line)
+    line = re.sub(r"(?<!&)[@#](?=\S)|(?<!&)!(?=\d)|\bGH-(?=\d)|\bwww(?=\.)|\b(?:mailto|xmpp):", lambda m: m[0] + "&#8203;", line, flags=re.IGNORECASE)
+    return re.sub(r"^(\s*)(?=#)", r"\1&#8203;", line)
 
 
 def text(s: Story) -> str:

@@ -2,8 +2,14 @@
 (function () {
   var options = { responsive: true, displayModeBar: false };
   var narrow = window.innerWidth < 640;
+  var dark = document.querySelector("main.both") && window.matchMedia("(prefers-color-scheme: dark)").matches;
+  var night = { "#1F2933": "#E6EBF1", "#52606D": "#A3B1C0", "#E4E7EB": "#33404D", "white": "#1A2129" };
   document.querySelectorAll("[data-figure]").forEach(function (node) {
-    var fig = JSON.parse(document.getElementById(node.dataset.figure).textContent);
+    var text = document.getElementById(node.dataset.figure).textContent;
+    if (dark) {
+      Object.keys(night).forEach(function (colour) { text = text.split('"' + colour + '"').join('"' + night[colour] + '"'); });
+    }
+    var fig = JSON.parse(text);
     if (narrow) {
       fig.layout.font.size = 11;
       fig.layout.legend = Object.assign({}, fig.layout.legend, { font: { size: 10 } });
