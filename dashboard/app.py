@@ -11,7 +11,7 @@ from dash import ALL, MATCH, ClientsideFunction, Input, Output, State
 from flask import Flask
 
 from dashboard.components.cache import ByteCache
-from dashboard.components.table import block, shown
+from dashboard.components.table import block, counted, shown, with_words
 from dashboard.pages import collectives, compare, definitions, job, memory, not_found_404, overview, pipeline, recompute, run, runs, timeline, upload
 from dashboard.reading import EXTENSION, NotReady, Shared, UnknownRun, open_run
 from dashboard.routes import blueprint
@@ -52,7 +52,7 @@ def create_app(settings: Any, library: Any, server: Flask | None = None) -> dash
     """
     app = dash.Dash(
         "dashboard",
-        server=server if server is not None else True,
+        server=server if server is not None else True,  # type: ignore[arg-type]  # Dash takes a Flask, which its annotation leaves out
         use_pages=True,
         pages_folder="",
         assets_folder=_folder("assets"),
@@ -113,12 +113,21 @@ def _callbacks(app: dash.Dash) -> None:
 
     @app.callback(
         Output({"type": "rows", "of": MATCH}, "getRowsResponse"),
+        Output({"type": "rows-count", "of": MATCH}, "children"),
         Input({"type": "rows", "of": MATCH}, "getRowsRequest"),
         State({"type": "rows-of", "of": MATCH}, "data"),
     )
     def rows(asked: dict[str, Any] | None, of: dict[str, Any] | None) -> Any:
-        return rows_of(asked, of)
+        answer = rows_of(asked, of)
+        return (answer, counted(answer["rowCount"], int((of or {}).get("every") or 0))) if isinstance(answer, dict) else (dash.no_update, dash.no_update)
 
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "grids"),
+        Output("grids", "data"),
+        Input({"type": "rows", "of": ALL}, "getRowsRequest"),
+        State({"type": "rows", "of": ALL}, "id"),
+        State({"type": "rows-of", "of": ALL}, "data"),
+    )
     app.clientside_callback(
         ClientsideFunction("tracekit", "figure"),
         Output({"type": "figure", "name": MATCH}, "figure"),
@@ -147,7 +156,8 @@ def rows_of(asked: dict[str, Any] | None, of: dict[str, Any] | None) -> Any:
     frame = view.table(str(of.get("metric")), str(of.get("table")))
     if frame is None:
         return {"rowData": [], "rowCount": 0}
-    chosen = shown(frame, {str(k): str(v) for k, v in (of.get("only") or {}).items()})
+    words = {str(c): str((f or {}).get("filter") or "")[:200] for c, f in (asked.get("filterModel") or {}).items()}
+    chosen = with_words(shown(frame, {str(k): str(v) for k, v in (of.get("only") or {}).items()}), words)
     start, end = int(asked.get("startRow") or 0), int(asked.get("endRow") or 0)
     columns = [c for c in of.get("columns") or () if c in frame]
     return {"rowData": block(chosen, columns, start, end, asked.get("sortModel") or (), of.get("heads")), "rowCount": len(chosen)}

@@ -12,7 +12,8 @@ from flask import Blueprint, Response, abort, request
 from dashboard.components import csv
 from dashboard.components.drawings import SCHEMES, coloured, drawing, house, themed
 from dashboard.components.query import ONLY, chosen_steps, matching
-from dashboard.extras import EXTRAS
+from dashboard.components.table import holding, with_words
+from dashboard.extras import ASKED, EXTRAS, asked
 from dashboard.reading import NotReady, UnknownRun, View, open_run
 
 blueprint = Blueprint("pages", __name__, url_prefix="/api")
@@ -42,7 +43,7 @@ def _opened(answer: Callable[..., Response]) -> Callable[..., Response]:
 def figure_json(view: View, name: str) -> Response:
     """A figure in the colours of the page."""
     scheme = request.args.get("theme", "light")
-    made = themed(view, (name, *_asked(view)), scheme if scheme in SCHEMES else "light", lambda: _house(view, name))
+    made = themed(view, (name, *_asked(view), *_what_if()), scheme if scheme in SCHEMES else "light", lambda: _house(view, name))
     if made is None:
         abort(404, "there is nothing to draw")
     return Response(made, mimetype="application/json", headers={"Content-Encoding": "gzip", "Cache-Control": _KEPT, "Vary": "Accept-Encoding"})
@@ -65,7 +66,8 @@ def table_csv(view: View, metric: str, table: str) -> Response:
     frame = view.table(metric, table)
     if frame is None:
         abort(404, "there is no such table")
-    return attachment(csv.frame(matching(frame, _filters())), f"{view.id}-{metric}-{table}.csv")
+    rows = with_words(matching(frame, _filters()), holding(request.args, table))
+    return attachment(csv.frame(rows), f"{view.id}-{metric}-{table}.csv")
 
 
 def attachment(body: Iterator[str], name: str) -> Response:
@@ -83,11 +85,16 @@ def _house(view: View, name: str) -> Any:
     extra = EXTRAS.get(name)
     if extra is None:
         abort(404, "there is no such figure")
-    return extra(view)
+    return extra(view, asked(request.args))
 
 
 def _asked(view: View) -> tuple[frozenset[int], tuple[tuple[str, str], ...]]:
     return chosen_steps(view, request.args.get("step")), tuple((k, v) for k, v in _filters() if k != "step")
+
+
+def _what_if() -> tuple[str, ...]:
+    """What is asked of a what-if, as it is written in the address."""
+    return tuple(request.args.get(name, "")[:40] for name in ASKED)
 
 
 def _filters() -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ import dash
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from dashboard.components.attributes import aria
 from dashboard.components.query import run_page
 from dashboard.components.text import badge
 from dashboard.reading import NotReady, UnknownRun, open_run
@@ -38,10 +39,8 @@ def shell() -> dmc.MantineProvider:
     head = dmc.AppShellHeader(
         html.Div(
             [
-                dmc.Burger(id="burger", size="sm", hiddenFrom="md", opened=False, **{"aria-label": "Navigation"}),
-                html.A(
-                    [html.Span(className="logo", **{"aria-hidden": "true"}), "tracekit"], href="/", className="brand", **{"aria-label": "tracekit, all runs"}
-                ),
+                dmc.Burger(id="burger", size="sm", hiddenFrom="md", opened=False, **aria(label="Navigation")),
+                html.A([html.Span(className="logo", **aria(hidden="true")), "tracekit"], href="/", className="brand", **aria(label="tracekit, all runs")),
                 html.Div(id="header-run", className="header-run"),
                 dmc.ColorSchemeToggle(
                     id="scheme-toggle",
@@ -50,7 +49,7 @@ def shell() -> dmc.MantineProvider:
                     variant="subtle",
                     color="gray",
                     size="lg",
-                    **{"aria-label": "Switch between light and dark"},
+                    **aria(label="Switch between light and dark"),
                 ),
             ],
             className="header",
@@ -61,12 +60,13 @@ def shell() -> dmc.MantineProvider:
             html.A("Skip to the content", href="#content", className="skip"),
             dcc.Store(id="scheme"),
             dcc.Store(id="query"),
+            dcc.Store(id="grids"),
             html.Div(id="offline", role="alert", className="offline", hidden=True),
-            html.Div(id="announce", role="status", className="visually-hidden", **{"aria-live": "polite"}),
+            html.Div(id="announce", role="status", className="visually-hidden", **aria(live="polite")),
             dmc.AppShell(
                 [
                     head,
-                    dmc.AppShellNavbar(html.Nav(id="navigation", **{"aria-label": "Pages"})),
+                    dmc.AppShellNavbar(html.Nav(id="navigation", **aria(label="Pages"))),
                     dmc.AppShellMain(html.Main(dash.page_container, id="content", tabIndex=-1)),
                 ],
                 id="shell",
@@ -139,4 +139,4 @@ def _about(run: str | None) -> tuple[str | None, str | None, bool]:
 
 
 def _link(words: str, href: str, here: bool) -> html.A:
-    return html.A(words, href=href, className="nav-link here" if here else "nav-link", **({"aria-current": "page"} if here else {}))
+    return html.A(words, href=href, className="nav-link here" if here else "nav-link", **(aria(current="page") if here else {}))

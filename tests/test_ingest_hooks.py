@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tracekit.errors import InputError
 from tracekit.gather import Boiled
 from tracekit.ingest import Place, ingest
-from tracekit.reading import Reading
+from tracekit.reading import Doing, Reading
 from tracekit.trace import RankTrace
 
 
@@ -26,6 +27,17 @@ def write(folder: Path, ranks: int) -> list[Path]:
 def end_the_process_of_rank_1(place: Place, trace: RankTrace, passed: RankTrace) -> None:
     if trace.meta.rank == 1:
         os._exit(9)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Writes down what is told, a short line at a time."""
+
+    path: Path
+
+    def __call__(self, total: int, number: int, name: str, doing: Doing) -> None:
+        with self.path.open("a") as out:
+            out.write(f"{number}/{total} {doing.stage} {doing.share}\n")
 
 
 def test_each_trace_is_handed_over_as_read_and_as_passed(tmp_path: Path) -> None:
@@ -42,6 +54,18 @@ def test_each_trace_is_handed_over_as_read_and_as_passed(tmp_path: Path) -> None
     assert kept == [((0, 0), 0, 1, False), ((1, 0), 1, 1, False)]
     assert seen == [[(0, 0)], [(0, 0), (1, 0)]]
     assert [facts.meta.files for facts in found.ranks.values()] == [("rank0.json",), ("rank1.json",)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_how_far_each_file_is_is_told_by_the_process_that_reads_it(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "job").mkdir()
+    ingest(write(tmp_path / "job", 2), workers=workers, along=Told(tmp_path / "told"))
+    told = [line.split(" ") for line in (tmp_path / "told").read_text().splitlines()]
+    stages = {number: list(dict.fromkeys(stage for n, stage, _ in told if n == number)) for number in ("0/2", "1/2")}
+    assert stages == {n: ["unpack", "decode", "tables", "passes", "facts"] for n in ("0/2", "1/2")}
+    for number in stages:
+        shares = [float(share) for n, _, share in told if n == number]
+        assert shares == sorted(shares) and shares[-1] == 1.0
 
 
 def test_a_process_that_ends_takes_only_its_own_file_along(tmp_path: Path) -> None:

@@ -108,3 +108,12 @@ def test_the_picture_has_a_bar_for_each(zero_bubble: Analysis) -> None:
     fig = alternatives(result)
     assert fig is not None
     assert len(fig.data[0].y) == int(result.tables["alternatives"]["possible"].sum())
+
+
+def test_a_run_without_a_pipeline_is_asked_about_memory_instead(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "what-if.html"
+    assert main(["simulate", str(samples / "recompute-none"), "--memory-limit", "1GiB", "--html", str(page)]) == 0
+    assert "full, b=4" in capsys.readouterr().out
+    assert "figure-what_if" in page.read_text()
+    assert main(["simulate", str(samples / "recompute-none"), "--schedule", "zb-h1"]) == 3
+    assert "no pipeline" in capsys.readouterr().out

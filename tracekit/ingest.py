@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tracekit.isolation import isolated
 from tracekit.join import join
 from tracekit.names import rank_of
 from tracekit.passes import run_passes
-from tracekit.reading import DEFAULT, Reading
+from tracekit.reading import DEFAULT, Doing, Reading
 from tracekit.trace import RankFacts, RankTrace
 from tracekit.vocabulary import Severity
 
@@ -40,6 +41,9 @@ Place = tuple[int, int]
 Keep = Callable[[Place, RankTrace, RankTrace], None]
 #: early(facts of what has been read so far, by place): called in this process, after each source.
 Early = Callable[[Mapping[Place, Boiled]], None]
+#: along(how many sources there are, number of this one, what is shown of it, how far it is): called in the process that reads, so it must be picklable.
+Along = Callable[[int, int, str, Doing], None]
+_Told = Callable[[int, str, Doing], None]
 
 #: Below this many compressed bytes, starting worker processes costs more than it saves.
 _WORTH_A_POOL = 4 << 20
@@ -68,6 +72,7 @@ def ingest(
     within: Path | None = None,
     keep: Keep | None = None,
     early: Early | None = None,
+    along: Along | None = None,
 ) -> Ingested:
     """Read every rank found under the paths and boil it down.
 
@@ -80,6 +85,7 @@ def ingest(
         within: messages call files by their paths within this folder; None: as they were found.
         keep: is given every trace while it is here, in the process that read it.
         early: is given what is known so far, after each source.
+        along: is told how far each source is while it is read, stage by stage.
 
     Raises:
         InputError: a path is missing, holds no trace, or a trace in it is damaged.
@@ -88,7 +94,7 @@ def ingest(
         found = find(paths, reading, Path(scratch))
         sources = [s if within is None else s.within(within) for s in found.sources]
         outcome: dict[int, list[RankFacts] | InputError] = {}
-        for number, result in _boil_all(sources, workers, progress, reading, keep):
+        for number, result in _boil_all(sources, workers, progress, reading, keep, along):
             outcome[number] = result
             if early is not None and not isinstance(result, InputError):
                 early(_boiled(outcome, sources))
@@ -116,10 +122,12 @@ def traces(paths: Sequence[str | Path], reading: Reading = DEFAULT, capture: int
             yield from (run_passes(trace) for trace in _joined(source, reading) if capture in (None, trace.meta.capture))
 
 
-def boil(source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, number: int = 0) -> list[RankFacts] | InputError:
+def boil(source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, number: int = 0, along: _Told | None = None) -> list[RankFacts] | InputError:
     """The ranks of one source, from its files to their facts; with ``reading.keep_going`` the refusal, if it is refused."""
+    if along is not None:
+        reading = replace(reading, tell=partial(along, number, _label(source)))
     try:
-        return [_passed(trace, keep, (number, i)) for i, trace in enumerate(_joined(source, reading))]
+        return [_passed(trace, keep, (number, i), reading) for i, trace in enumerate(_joined(source, reading))]
     except InputError as error:
         if reading.keep_going:
             return error
@@ -133,11 +141,13 @@ def boil(source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, n
         raise refusal from error
 
 
-def _passed(trace: RankTrace, keep: Keep | None, place: Place) -> RankFacts:
-    passed = run_passes(trace)
+def _passed(trace: RankTrace, keep: Keep | None, place: Place, reading: Reading) -> RankFacts:
+    reading.says("passes", events=len(trace.events))
+    passed = run_passes(trace, partial(reading.says, "passes"))
     if keep is not None:
+        reading.says("keep")
         keep(place, trace, passed)
-    return boil_down(passed)
+    return boil_down(passed, partial(reading.says, "facts"))
 
 
 def _boiled(outcome: Mapping[int, list[RankFacts] | InputError], sources: Sequence[Source]) -> dict[Place, Boiled]:
@@ -150,9 +160,10 @@ def _joined(source: Source, reading: Reading) -> list[RankTrace]:
     """The traces of a source, each with what its other files say; one beside it that cannot be read takes nothing from it."""
     traces = readers.read(source.trace.path, reading, source.trace.label)
     others: list[RankTrace] = []
+    alone = replace(reading, tell=None)  # what stands beside a trace is small
     for file in source.beside:
         try:
-            others += readers.read(file.path, reading, file.label)
+            others += readers.read(file.path, alone, file.label)
         except InputError as error:
             says = f"{error.reason}; it was left out"
             traces = tuple(t.with_finding("file_beside_refused", "warning", says, file=error.path, offset=error.offset) for t in traces)
@@ -174,23 +185,24 @@ def _completed(trace: RankTrace, source: Source, by_name: int | None) -> RankTra
 
 
 def _boil_all(
-    sources: list[Source], workers: int | None, progress: Progress | None, reading: Reading, keep: Keep | None
+    sources: list[Source], workers: int | None, progress: Progress | None, reading: Reading, keep: Keep | None, along: Along | None
 ) -> Iterable[tuple[int, list[RankFacts] | InputError]]:
     """Facts of every source, or its refusal, with its place in the list, as they become ready."""
     tell = progress or (lambda done, total, what: None)
+    told: _Told | None = None if along is None else partial(along, len(sources))
     size = sum(s.trace.path.stat().st_size for s in sources)
     n = min(len(sources), workers if workers is not None else (os.cpu_count() or 1) if size > _WORTH_A_POOL else 1)
     capped = reading.max_memory is not None or reading.max_seconds is not None
     if n <= 1 and not capped:
         for i, source in enumerate(sources):
-            yield i, boil(source, reading, keep, i)
+            yield i, boil(source, reading, keep, i, told)
             tell(i + 1, len(sources), _label(source))
         return
     pool: Executor = ThreadPoolExecutor(max(n, 1)) if capped else ProcessPoolExecutor(n, mp_context=get_context("spawn"))
     work = _boil_isolated if capped else boil
     left = set(range(len(sources)))
     with pool:
-        places = {pool.submit(work, source, reading, keep, i): i for i, source in enumerate(sources)}
+        places = {pool.submit(work, source, reading, keep, i, told): i for i, source in enumerate(sources)}
         try:
             for future in as_completed(places):
                 result, i = future.result(), places[future]
@@ -209,14 +221,14 @@ def _boil_all(
             raise
     # which file ended its process cannot be told, so each of those that are left gets a process to itself
     for i in sorted(left):
-        yield i, _boil_isolated(sources[i], reading, keep, i)
+        yield i, _boil_isolated(sources[i], reading, keep, i, told)
         left.discard(i)
         tell(len(sources) - len(left), len(sources), _label(sources[i]))
 
 
-def _boil_isolated(source: Source, reading: Reading, keep: Keep | None, number: int) -> list[RankFacts] | InputError:
+def _boil_isolated(source: Source, reading: Reading, keep: Keep | None, number: int, along: _Told | None) -> list[RankFacts] | InputError:
     try:
-        return isolated(boil, (source, reading, keep, number), source.trace.label, reading.max_memory, reading.max_seconds)
+        return isolated(boil, (source, reading, keep, number, along), source.trace.label, reading.max_memory, reading.max_seconds)
     except InputError as error:
         if reading.keep_going:
             return error
@@ -229,4 +241,4 @@ def _label(source: Source) -> str:
     return "/".join(label.parts[-3:] if label.name.startswith("trace.json") else label.parts[-1:])
 
 
-__all__ = ["Early", "Ingested", "Keep", "Place", "Progress", "Source", "boil", "find", "ingest"]
+__all__ = ["Along", "Early", "Ingested", "Keep", "Place", "Progress", "Source", "boil", "find", "ingest"]

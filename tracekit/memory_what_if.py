@@ -267,10 +267,12 @@ def _time(b: _Basis, one: Recomputation, size: int) -> dict[str, Any]:
     """The step of an alternative: as it was measured where that is what ran, else compute in proportion and each repeated forward once more."""
     if one.mode == b.mode and size == b.microbatch_size:
         return {"time_basis": "measured", "step_ns": round(b.step_ns), "recompute_ns": round(b.recompute_ns), "step_reason": None}
-    why = "what repeating core attention takes was not measured" if one.mode == "selective" else None
+    measured = one.mode == "selective" == b.mode
+    why = "what repeating core attention takes was not measured" if one.mode == "selective" and not measured else None
     if why or b.why_no_time:
         return {"time_basis": None, "step_ns": None, "recompute_ns": None, "step_reason": b.why_no_time or why}
-    scale, extra = size / b.microbatch_size, sum(f for f, r in zip(b.forward, _repeats(b, one), strict=True) if r)
+    again = b.recompute_ns if measured else sum(f for f, r in zip(b.forward, _repeats(b, one), strict=True) if r)
+    scale, extra = size / b.microbatch_size, again
     step = b.step_ns - b.recompute_ns + (scale - 1) * b.compute_ns + scale * extra
     return {"time_basis": "scaled", "step_ns": round(step), "recompute_ns": round(scale * extra), "step_reason": None}
 

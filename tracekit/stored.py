@@ -153,10 +153,6 @@ class StoredAnalysis:
         """A result that is no metric, as it was given to :func:`save`; None where none was."""
         return self._result(f"extra.{name}")
 
-    def what_if(self) -> Result | None:
-        """The alternatives to the pipeline that ran; None where they were not stored."""
-        return self.extra("what_if")
-
     def health(self) -> dict[str, Any]:
         """Verdict and findings; comes before any number."""
         return dict(_copy(self.document["health"]))

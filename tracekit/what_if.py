@@ -85,13 +85,16 @@ class _Measured:
     stage_bytes: Floats | None
 
 
-def what_if(analysis: Analysis, alternatives: Sequence[Alternative] | None = None, memory_limit_bytes: int | None = None) -> Result:
+def what_if(
+    analysis: Analysis, alternatives: Sequence[Alternative] | None = None, memory_limit_bytes: int | None = None, multiples: Sequence[int] = (1,)
+) -> Result:
     """Step time, bubble and memory of alternatives to the pipeline that a run recorded.
 
     Args:
         analysis: of a run with a pipeline whose ranks are all here.
         alternatives: what to try; None tries every schedule with the run's microbatches, an even split, and no straggler.
         memory_limit_bytes: memory of a device; alternatives that need more come last.
+        multiples: where ``alternatives`` is None, every schedule is tried with so many times the run's microbatches.
 
     Returns:
         A result with table ``alternatives`` (the best first: those that fit, by step time per microbatch) and the summary of the run:
@@ -103,7 +106,7 @@ def what_if(analysis: Analysis, alternatives: Sequence[Alternative] | None = Non
     measured = _measure(analysis)
     if measured is None:
         return unavailable("no pipeline is here with all its ranks, on clocks that agree and in whole steps: its own schedule cannot be simulated")
-    asked = list(alternatives) if alternatives is not None else _default(measured)
+    asked = list(alternatives) if alternatives is not None else _default(measured, multiples)
     rows = [_tried(measured, Alternative(), memory_limit_bytes) | {"as_it_ran": True}]
     rows += [_tried(measured, one, memory_limit_bytes) | {"as_it_ran": False} for one in asked]
     own = rows[0].get("step_per_microbatch_ns")
@@ -113,11 +116,42 @@ def what_if(analysis: Analysis, alternatives: Sequence[Alternative] | None = Non
     table = pd.DataFrame(rows, columns=_COLUMNS).astype(
         dict.fromkeys(("virtual_stages", "microbatches", "window_ns", "step_ns", "in_flight_peak", "memory_peak_bytes"), "Int64")
     )
-    late = table["fits"].map({True: 0, None: 0, False: 1}).fillna(0) + (~table["possible"].astype(bool)) * 2
-    table = (
-        table.assign(_late=late).sort_values(["_late", "step_per_microbatch_ns"], kind="stable", na_position="last", ignore_index=True).drop(columns="_late")
-    )
+    table = _ranked(table)
     return Result(_summary(measured, table, memory_limit_bytes), {"alternatives": table}, notes=tuple(_notes(measured, table, analysis)))
+
+
+def narrowed(result: Result, microbatches: int | None = None, memory_limit_bytes: int | None = None) -> Result:
+    """A what-if that is available, of one number of microbatches, against another memory limit: what was simulated stays as it was.
+
+    Args:
+        result: of :func:`what_if`.
+        microbatches: alternatives with another number are left out, what ran is not; None: as many as ran.
+        memory_limit_bytes: memory of a device; None: none.
+    """
+    table = result.tables["alternatives"]
+    wanted = int(result.summary["microbatches"]) if microbatches is None else microbatches
+    table = table[table["as_it_ran"].astype(bool) | table["microbatches"].eq(wanted)]
+    peaks = table["memory_peak_bytes"]
+    fits = [None if memory_limit_bytes is None or pd.isna(n) else bool(n <= memory_limit_bytes) for n in peaks]
+    table = _ranked(table.assign(fits=pd.Series(fits, index=table.index, dtype=object)))
+    return Result({**result.summary, "memory_limit_bytes": memory_limit_bytes, **_best(table)}, {"alternatives": table}, notes=result.notes)
+
+
+def _ranked(table: pd.DataFrame) -> pd.DataFrame:
+    """The best first: those that fit, by step time per microbatch; last what cannot be."""
+    late = table["fits"].map({True: 0, None: 0, False: 1}).fillna(0) + (~table["possible"].astype(bool)) * 2
+    by = ["_late", "step_per_microbatch_ns"]
+    return table.assign(_late=late).sort_values(by, kind="stable", na_position="last", ignore_index=True).drop(columns="_late")
+
+
+def _best(table: pd.DataFrame) -> dict[str, Any]:
+    """What the summary says of the best alternative that fits."""
+    possible = table[table["possible"].astype(bool) & table["fits"].ne(False)]
+    best = possible.iloc[0] if len(possible) else None
+    return {
+        "best": None if best is None else str(best["label"]),
+        "best_time_change_ratio": None if best is None else float(best["time_change_ratio"]),
+    }
 
 
 def _measure(analysis: Analysis) -> _Measured | None:
@@ -197,8 +231,9 @@ def _memory(analysis: Analysis, pipeline: Pipeline, one: Replay) -> tuple[tuple[
     return tuple(beside.tolist()), each[list(one.placement.rank_of)]
 
 
-def _default(measured: _Measured) -> list[Alternative]:
-    out = [Alternative(schedule=name) for name in _TRIED if name != measured.schedule]
+def _default(measured: _Measured, multiples: Sequence[int]) -> list[Alternative]:
+    tried = [(name, n) for n in multiples for name in _TRIED if (name, n) != (measured.schedule, 1)]
+    out = [Alternative(schedule=name, microbatches=None if n == 1 else n * measured.microbatches) for name, n in tried]
     out.append(Alternative(balance="even"))
     return out + ([Alternative(without_straggler=True)] if measured.healthy is not None else [])
 
@@ -228,7 +263,7 @@ def _tried(measured: _Measured, one: Alternative, limit: int | None) -> dict[str
     step = None if measured.rest_ns is None else found.window_ns + measured.rest_ns
     took = (found.window_ns if step is None else step) / m
     row |= {"possible": True, "reason": None, "window_ns": found.window_ns, "step_ns": None if step is None else round(step), "step_per_microbatch_ns": took}
-    row |= {"bubble_ratio": found.bubble_ratio, "in_flight_peak": int(found.ranks["in_flight"].max())}
+    row |= {"bubble_ratio": found.bubble_ratio, "in_flight_peak": found.in_flight_peak}
     if measured.beside_bytes is not None and measured.stage_bytes is not None:
         per_stage = np.ceil(_carried(measured.stage_bytes[:, None], len(where.rank_of), "measured")[:, 0]).astype(np.int64)
         held = peak_bytes(lanes, per_stage.tolist())
@@ -277,8 +312,6 @@ def _label(measured: _Measured, one: Alternative, name: str, m: int) -> str:
 
 
 def _summary(measured: _Measured, table: pd.DataFrame, limit: int | None) -> dict[str, Any]:
-    possible = table[table["possible"].astype(bool) & table["fits"].ne(False)]
-    best = possible.iloc[0] if len(possible) else None
     return {
         "trusted": abs(measured.error_ratio) <= TRUSTED,
         "simulation_error_ratio": measured.error_ratio,
@@ -290,8 +323,7 @@ def _summary(measured: _Measured, table: pd.DataFrame, limit: int | None) -> dic
         "handover_ns": measured.handover,
         "overhead_ns": measured.overhead,
         "memory_limit_bytes": limit,
-        "best": None if best is None else str(best["label"]),
-        "best_time_change_ratio": None if best is None else float(best["time_change_ratio"]),
+        **_best(table),
     }
 
 

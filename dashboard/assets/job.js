@@ -15,7 +15,8 @@
     ["ready", "Ready"],
   ];
   const ENDS = new Set(["ready", "failed", "cancelled"]);
-  const LEAVE = 1200; // ms that "ready" is shown before the page goes on
+  const LEAVE = 150; // ms that "ready" is shown before the page goes on
+  const NEAR = 400; // ms between questions while ranks are brought together: the results are a moment away
 
   let following = null;
 
@@ -69,7 +70,7 @@
           draw(area, told);
           if (ENDS.has(told.state)) return ended(area, told);
           const now = JSON.stringify(told);
-          wait = now === last ? Math.min(SLOW, wait * 1.3) : SOON;
+          wait = told.state === "analysing" ? NEAR : now === last ? Math.min(SLOW, wait * 1.3) : SOON;
           last = now;
         }
       } catch (_) {
@@ -94,18 +95,18 @@
       else step.removeAttribute("aria-current");
     });
     const numbers = [];
-    if (told.total && told.state === "reading") numbers.push(`${told.done} of ${told.total} files read`);
+    if (told.total && told.state === "reading") numbers.push(told.total === 1 ? percent(told.share) : `${told.done} of ${told.total} files read`);
     if (told.ranks_read && told.ranks_read.length) numbers.push(`${told.ranks_read.length} ${told.ranks_read.length === 1 ? "rank" : "ranks"} done`);
     if (told.events) numbers.push(`${told.events.toLocaleString("en")} events`);
     if (told.events_per_s && told.state === "reading") numbers.push(`${Math.round(told.events_per_s).toLocaleString("en")} events/s`);
     if (told.seconds_left && !ENDS.has(told.state)) numbers.push(`about ${time(told.seconds_left)} left`);
     text(area, ".tk-job-says", told.says);
-    text(area, ".tk-job-numbers", numbers.join(" · "));
+    text(area, ".tk-job-numbers", numbers.filter(Boolean).join(" · "));
     const bar = area.querySelector("progress");
     bar.hidden = ENDS.has(told.state);
     if (told.state === "reading" && told.total) {
-      bar.max = told.total;
-      bar.value = told.done;
+      bar.max = 1;
+      bar.value = told.share === null ? told.done / told.total : told.share;
     } else {
       bar.removeAttribute("value");
     }
@@ -120,7 +121,10 @@
   function ended(area, told) {
     if (told.state === "ready" && told.results && area.dataset.leave !== "no") {
       setTimeout(() => {
-        if (area.isConnected) window.location.replace(told.results);
+        if (!area.isConnected) return;
+        // the pages are loaded already: going on inside them saves loading them again
+        window.history.replaceState({}, "", told.results);
+        window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
       }, LEAVE);
     }
   }
@@ -148,6 +152,10 @@
   function text(area, selector, words) {
     const found = area.querySelector(selector);
     if (found && found.textContent !== words) found.textContent = words;
+  }
+
+  function percent(share) {
+    return share === null || share === undefined ? "" : `about ${Math.floor(100 * share)} % of the file read`;
   }
 
   function time(seconds) {

@@ -90,13 +90,39 @@
         }
         return runs.length === 2 ? "/compare?a=" + encodeURIComponent(runs[1]) + "&b=" + encodeURIComponent(runs[0]) : "/compare";
       },
+      // How a table is sorted and filtered goes to the address, where a link and a reload find it; the page itself is not drawn again.
+      grids: function (asked, ids, of) {
+        var query = new URLSearchParams(window.location.search), before = query.toString();
+        ids.forEach(function (id, i) {
+          if (!asked[i] || !of[i]) { return; }
+          var table = of[i].table, where = "where." + table + ".", words = asked[i].filterModel || {};
+          var sort = (asked[i].sortModel || []).map(function (s) { return (s.sort === "asc" ? "-" : "") + s.colId; }).join(",");
+          if (sort === of[i].sort) { query.delete("sort." + table); } else { query.set("sort." + table, sort || "-"); }
+          Array.from(query.keys()).forEach(function (name) { if (name.indexOf(where) === 0) { query.delete(name); } });
+          Object.keys(words).forEach(function (column) { if (words[column].filter) { query.set(where + column, words[column].filter); } });
+          told(id.of, where, words);
+        });
+        var after = query.toString();
+        if (after !== before) { window.history.replaceState({}, "", window.location.pathname + (after ? "?" + after : "") + window.location.hash); }
+        return after;
+      },
       burger: function (opened, navbar) {
         return Object.assign({}, navbar, { collapsed: { mobile: !opened } });
       }
     }
   });
 
-  function told() {
+  function told(key, where, words) {
+    document.querySelectorAll("[data-rows]").forEach(function (link) {
+      if (link.dataset.rows !== key) { return; }
+      var to = new URL(link.href);
+      Array.from(to.searchParams.keys()).forEach(function (name) { if (name.indexOf(where) === 0) { to.searchParams.delete(name); } });
+      Object.keys(words).forEach(function (column) { if (words[column].filter) { to.searchParams.set(where + column, words[column].filter); } });
+      link.setAttribute("href", to.pathname + to.search);
+    });
+  }
+
+  function coloured() {
     document.body.setAttribute("data-ag-theme-mode", scheme());
     if (window.dash_clientside && window.dash_clientside.set_props && document.getElementById("content")) {
       window.dash_clientside.set_props("scheme", { data: scheme() });
@@ -173,7 +199,7 @@
   }
 
   function start() {
-    new MutationObserver(told).observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
+    new MutationObserver(coloured).observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
     new MutationObserver(arrive).observe(document.body, { childList: true, subtree: true });
     document.body.setAttribute("data-ag-theme-mode", scheme());
     anchor();

@@ -52,7 +52,7 @@ class ByteCache:
         with own:
             found = self._find(key)
             if found is not None:
-                return found[0]
+                return found[0]  # type: ignore[no-any-return]  # a key is always of one type
             try:
                 value = make()
             finally:

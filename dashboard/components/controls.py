@@ -8,6 +8,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
+from dashboard.components.attributes import aria
+
 #: Choices that a list offers at most.
 MOST = 400
 
@@ -46,7 +48,7 @@ def words(name: str, label: str, given: str, hint: str) -> dmc.TextInput:
 
 def bar(controls: Sequence[Any], more: Sequence[Any] = ()) -> html.Div:
     """Controls side by side."""
-    return html.Div([*controls, *more], className="controls", role="group", **{"aria-label": "What this page shows"}) if controls or more else html.Div()
+    return html.Div([*controls, *more], className="controls", role="group", **aria(label="What this page shows")) if controls or more else html.Div()
 
 
 def step_choice(steps: Sequence[int], steady: frozenset[int], chosen: str) -> list[Any]:

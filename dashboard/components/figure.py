@@ -7,6 +7,7 @@ from typing import Any
 
 from dash import dcc, html
 
+from dashboard.components.attributes import aria, data
 from dashboard.components.query import address
 from dashboard.components.text import tags
 
@@ -14,7 +15,7 @@ from dashboard.components.text import tags
 WIDE = frozenset({"schedule", "late_arrivals", "layer_cost", "memory_curve", "step_waterfall"})
 #: Until its data is there a drawing shows nothing: no axes that mean nothing.
 _BLANK = {"data": [], "layout": {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "xaxis": {"visible": False}, "yaxis": {"visible": False}}}
-_CONFIG = {"displayModeBar": False, "responsive": True, "scrollZoom": False, "doubleClick": "reset"}
+_CONFIG: dcc.Graph.Config = {"displayModeBar": False, "responsive": True, "scrollZoom": False, "doubleClick": "reset"}
 
 
 def card(
@@ -46,14 +47,14 @@ def card(
     """
     anchor, query = f"figure-{name}", query or {}
     actions = [
-        html.Button("PNG", className="action", title="Save this figure as an image", **{"data-png": name, "aria-label": f"Save {title} as PNG"}, type="button"),
+        html.Button("PNG", className="action", title="Save this figure as an image", **data(png=name), **aria(label=f"Save {title} as PNG"), type="button"),
         html.A(
             "CSV",
             href=address(f"{source}.csv", **query),
             className="action",
             title="Save the numbers that this figure draws",
             download="",
-            **{"aria-label": f"Save {title} as CSV"},
+            **aria(label=f"Save {title} as CSV"),
         ),
         html.A("Definition", href=definition, className="action", title="What these numbers are, and where their definition comes from"),
         html.A(
@@ -61,7 +62,8 @@ def card(
             href=f"{here}#{anchor}",
             className="action",
             title="A link to this figure as it stands",
-            **{"data-copy": "true", "aria-label": f"Link to {title}"},
+            **data(copy="true"),
+            **aria(label=f"Link to {title}"),
         ),
     ]
     plot = html.Div(
@@ -72,7 +74,8 @@ def card(
         className="plot loading",
         role="img",
         style={"minHeight": f"{height}px"},
-        **{"aria-label": caption, "data-figure": name},
+        **aria(label=caption),
+        **data(figure=name),
     )
     head = html.Header([html.Div([html.H3(title, id=f"{anchor}-title"), tags(how)], className="title"), html.Div(actions, className="actions")])
     return html.Section([head, html.P(caption, className="caption"), plot], id=anchor, className="card figure" + (" wide" if wide or name in WIDE else ""))

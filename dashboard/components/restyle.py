@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tracekit.figures import lateness, theme
@@ -24,6 +25,8 @@ _DARK = {
     "#F1E3E5": "#3D3237",
 }
 _MAPPED = {key.upper(): value for key, value in _DARK.items()}
+#: White letters stand on bars of this grey: it turns less light than letters of it do.
+_BARS = _MAPPED | {theme.SOFT.upper(): "#5F6E80"}
 #: Letters on a bar stand on the bar's colour, which stays.
 _ON_BARS = frozenset({"insidetextfont"})
 #: What holds data or words, never a colour; large, so it is not searched.
@@ -39,19 +42,20 @@ def restyled(figure: dict[str, Any], scheme: str) -> dict[str, Any]:
     if scheme != "dark":
         return figure
     return {
-        "data": [_walk(trace, _DATA) for trace in figure.get("data", ())],
-        "layout": _words(_walk(figure.get("layout", {}), frozenset())),
+        "data": [_walk(trace, _DATA, _BARS if trace.get("type") == "bar" else _MAPPED) for trace in figure.get("data", ())],
+        "layout": _words(_walk(figure.get("layout", {}), frozenset(), _MAPPED)),
     }
 
 
-def _walk(node: Any, skipped: frozenset[str]) -> Any:
+def _walk(node: Any, skipped: frozenset[str], colours: Mapping[str, str]) -> Any:
     if isinstance(node, dict):
         return {
-            key: _letters(value) if key == "textfont" else value if key in _ON_BARS or key in skipped else _walk(value, skipped) for key, value in node.items()
+            key: _letters(value) if key == "textfont" else value if key in _ON_BARS or key in skipped else _walk(value, skipped, colours)
+            for key, value in node.items()
         }
     if isinstance(node, list):
-        return [_walk(value, skipped) for value in node]
-    return _MAPPED.get(node.upper(), node) if isinstance(node, str) and len(node) <= 7 else node
+        return [_walk(value, skipped, colours) for value in node]
+    return colours.get(node.upper(), node) if isinstance(node, str) and len(node) <= 7 else node
 
 
 def _letters(font: Any) -> Any:

@@ -123,12 +123,12 @@ def frame(view: View, metric: str, query: Mapping[str, str], tables: Sequence[tu
     Args:
         view: the run.
         metric: whose page; its name in the address is the metric's.
-        query: the page's state, of which the step counts.
+        query: the page's state, of which the step counts, and how its tables are sorted and filtered.
         tables: (table, title, first columns, column to sort by) of each table.
         rest: components below the section.
     """
     only = {k: v for k, v in narrowed(query).items() if k == "step"}
-    made = [table(view, metric, name, title, columns, only, sort=sort) for name, title, columns, sort in tables]
+    made = [table(view, metric, name, title, columns, only, sort=sort, query=query) for name, title, columns, sort in tables]
     controls = bar(step_choice(view.steps(), view.steady(), only.get("step", "")))
     return html.Div([section(view, metric, metric, only, tables=made, level=1, controls=controls), *rest], className="page")
 

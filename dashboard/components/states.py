@@ -7,6 +7,7 @@ from typing import Any
 
 from dash import html
 
+from dashboard.components.attributes import aria
 from dashboard.components.query import run_page
 
 
@@ -23,7 +24,7 @@ def state(title: str, line: str, ways: Sequence[tuple[str, str]] = (), *, kind: 
     """
     links = [html.A(words, href=address, className="button" if i == 0 else "button quiet") for i, (words, address) in enumerate(ways)]
     parts = [
-        html.Div(className=f"mark {kind}", **{"aria-hidden": "true"}),
+        html.Div(className=f"mark {kind}", **aria(hidden="true")),
         html.H1(title),
         html.P(line, className="line"),
         *([html.Pre(html.Code(command), className="command")] if command else []),

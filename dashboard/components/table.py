@@ -9,20 +9,33 @@ import dash_ag_grid as dag
 import pandas as pd
 from dash import dcc, html
 
-from dashboard.components.query import address, matching
+from dashboard.components.attributes import data
+from dashboard.components.query import address, matching, text
 from dashboard.reading import View
 from tracekit import wording as fmt
 from tracekit.analysis import plain
 
 #: Rows that one answer holds at most, whatever the browser asks for.
 BLOCK = 200
+#: How a column of names is filtered in its header: by words that it holds, one filter a column.
+_FILTER = {"filterOptions": ["contains"], "maxNumConditions": 1, "debounceMs": 400, "buttons": ["clear"]}
 #: Ends of the names of columns that hold moments, not lengths.
 _MOMENTS = ("start_ns", "end_ns", "ts_ns")
 _LEFT = frozenset({"rank", "layer", "step", "axis", "kind", "direction", "cause", "group_ranks", "group", "instance", "sublayer", "dtype"})
 
 
 def table(
-    view: View, metric: str, name: str, title: str, columns: Sequence[str], only: Mapping[str, str], *, sort: str = "", note: str = "", height: int = 430
+    view: View,
+    metric: str,
+    name: str,
+    title: str,
+    columns: Sequence[str],
+    only: Mapping[str, str],
+    *,
+    sort: str = "",
+    query: Mapping[str, str] | None = None,
+    note: str = "",
+    height: int = 430,
 ) -> html.Div:
     """A table of a metric whose rows are fetched as they come into sight.
 
@@ -33,7 +46,8 @@ def table(
         title: what its rows are.
         columns: first columns, in order; the table's others follow.
         only: (column, value) pairs that rows must have.
-        sort: column to sort by at first, the largest on top; ``-`` in front: the smallest.
+        sort: column to sort by where the address says nothing, the largest on top; ``-`` in front: the smallest.
+        query: the page's state: ``sort.<table>`` (several columns with commas between them) and ``where.<table>.<column>`` are of this table.
         note: a line under it.
         height: pixels at most.
     """
@@ -44,24 +58,24 @@ def table(
     kept = [c for c in kept if frame[c].notna().any()]
     chosen = shown(frame, only)
     heads, rows = headers(chosen, kept), len(chosen)
-    down, by = (not sort.startswith("-")), sort.removeprefix("-")
+    order, words = sorting((query or {}).get(f"sort.{name}", sort)), {c: w for c, w in holding(query or {}, name).items() if c in kept}
     defs = [
         {
             "field": c,
             "headerName": heads[c],
             "headerTooltip": c,
-            "type": None if c in _LEFT or frame[c].dtype == object else "rightAligned",
-            **({"sort": "desc" if down else "asc"} if c == by else {}),
+            **({} if c in _LEFT or is_text(frame[c]) else {"type": "rightAligned"}),
+            **({"filter": "agTextColumnFilter", "filterParams": _FILTER} if is_text(frame[c]) else {}),
+            **({"sort": order[c], "sortIndex": list(order).index(c)} if c in order else {}),
         }
         for c in kept
     ]
-    csv = address(f"/api/runs/{view.id}/tables/{metric}/{name}.csv", **only)
-    of = f"{rows:,} rows" if rows == len(frame) else f"{rows:,} of {len(frame):,} rows"
+    csv = address(f"/api/runs/{view.id}/tables/{metric}/{name}.csv", **only, **{f"where.{name}.{c}": w for c, w in words.items()})
     key = f"{metric}.{name}"
     head = html.Header(
         [
-            html.Div([html.H3(title), html.Span(of, className="where")], className="title"),
-            html.Div([html.A("CSV", href=csv, className="action", download="")], className="actions"),
+            html.Div([html.H3(title), html.Span(counted(rows, len(frame)), className="where", id={"type": "rows-count", "of": key})], className="title"),
+            html.Div([html.A("CSV", href=csv, className="action", download="", **data(rows=key))], className="actions"),
         ]
     )
     if not rows:
@@ -71,8 +85,9 @@ def table(
             dag.AgGrid(
                 id={"type": "rows", "of": key},
                 columnDefs=defs,
+                filterModel={c: {"filterType": "text", "type": "contains", "filter": w} for c, w in words.items()},
                 rowModelType="infinite",
-                defaultColDef={"sortable": True, "resizable": True, "minWidth": 84, "cellClassRules": {"unknown": "params.value === 'unknown'"}},
+                defaultColDef={"sortable": True, "resizable": True, "minWidth": 108, "cellClassRules": {"unknown": "params.value === 'unknown'"}},
                 dashGridOptions={
                     "cacheBlockSize": 100,
                     "maxBlocksInCache": 20,
@@ -88,10 +103,52 @@ def table(
                 dangerously_allow_code=False,
             ),
             dcc.Store(
-                id={"type": "rows-of", "of": key}, data={"run": view.id, "metric": metric, "table": name, "only": dict(only), "columns": kept, "heads": heads}
+                id={"type": "rows-of", "of": key},
+                data={"run": view.id, "metric": metric, "table": name, "only": dict(only), "columns": kept, "heads": heads, "sort": sort, "every": len(frame)},
             ),
         ]
     return html.Div([head, *body, *([html.P(note, className="note")] if note else [])], className="card table wide", id=f"table-{metric}-{name}")
+
+
+def counted(rows: int, every: int) -> str:
+    """How many rows are shown of how many there are.
+
+    >>> counted(40, 1044)
+    '40 of 1,044 rows'
+    """
+    return f"{rows:,} rows" if rows == every else f"{rows:,} of {every:,} rows"
+
+
+def sorting(given: str) -> dict[str, str]:
+    """Column -> ``desc`` or ``asc``, the first to sort by first, of how a page writes it.
+
+    >>> sorting("wait_ns,-rank")
+    {'wait_ns': 'desc', 'rank': 'asc'}
+    """
+    return {c.removeprefix("-"): "asc" if c.startswith("-") else "desc" for c in given.split(",") if c.removeprefix("-")}
+
+
+def holding(query: Mapping[str, Any], table: str) -> dict[str, str]:
+    """Column -> words that its rows must hold, as an address writes them.
+
+    >>> holding({"where.instances.kind": "reduce", "step": "3"}, "instances")
+    {'kind': 'reduce'}
+    """
+    start = f"where.{table}."
+    return {name.removeprefix(start): text(words) for name, words in query.items() if name.startswith(start) and text(words)}
+
+
+def with_words(frame: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
+    """Rows whose texts hold these words, capitals or not; a column that is not there, or holds no text, narrows nothing."""
+    for column, wanted in words.items():
+        if column in frame and is_text(frame[column]):
+            frame = frame[frame[column].astype(object).astype(str).str.contains(wanted, case=False, regex=False) & frame[column].notna()]
+    return frame
+
+
+def is_text(column: pd.Series[Any]) -> bool:
+    """Whether a column holds names."""
+    return column.dtype == object or str(column.dtype) in ("str", "string", "category")
 
 
 def shown(frame: pd.DataFrame, only: Mapping[str, str]) -> pd.DataFrame:
@@ -100,7 +157,7 @@ def shown(frame: pd.DataFrame, only: Mapping[str, str]) -> pd.DataFrame:
     Moments are counted from the first of these rows: nobody reads nanoseconds since 1970. The CSV has them as they are.
     """
     frame = matching(frame, only.items())
-    moments = [c for c in frame if str(c).endswith(_MOMENTS)]
+    moments = [c for c in map(str, frame.columns) if c.endswith(_MOMENTS)]
     known = [frame[c].min() for c in moments if frame[c].notna().any()]
     return frame.assign(**{c: frame[c] - min(known) for c in moments if frame[c].notna().any()}) if known else frame
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dash import html
 
+from dashboard.components.attributes import aria
 from tracekit.report.parts import Card, Finding, Grid
 from tracekit.wording import UNKNOWN
 
@@ -56,7 +57,7 @@ def grid(g: Grid) -> html.Div:
     """A worded table of a few rows."""
     head = html.Thead(html.Tr([html.Th(h, scope="col", className="num" if n else "") for h, n in zip(g.header, g.numeric, strict=True)]))
     body = html.Tbody([html.Tr([_cell(c, n) for c, n in zip(row, g.numeric, strict=True)]) for row in g.rows])
-    table = html.Div(html.Table([head, body]), className="scroll", tabIndex=0, role="region", **{"aria-label": g.title})
+    table = html.Div(html.Table([head, body]), className="scroll", tabIndex=0, role="region", **aria(label=g.title))
     note = [html.P(g.note.replace("the JSON report holds all", "the report of tracekit analyze holds all") + ".", className="note")] if g.note else []
     return html.Div([html.H4(g.title), table, *note], className="grid")
 

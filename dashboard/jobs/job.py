@@ -134,6 +134,7 @@ class Job:
                 events_per_s=p.events_per_s,
                 seconds_left=p.seconds_left,
                 ranks_read=p.ranks_read,
+                share=p.share,
             )
 
     def _write(self, how: queue.Ending, *arguments: object) -> None:

@@ -47,6 +47,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     events_per_s: float | None = None
     seconds_left: float | None = None
     ranks_read: list[int] = []
+    share: float | None = None
 
 
 class Analysed(msgspec.Struct, frozen=True, tag="analysed"):

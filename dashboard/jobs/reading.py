@@ -11,22 +11,25 @@ from __future__ import annotations
 import errno
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dashboard.jobs.along import Line, listening
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.jobs.summary import summary_of
-from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, size_of, sync, write_timelines
+from dashboard.jobs.what_ifs import simulated
+from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, size_of, write_timelines
 from tracekit import pyramid, store, stored
 from tracekit.analysis import Analysis, of_ranks
+from tracekit.durable import sync
 from tracekit.errors import InputError, TracekitError
 from tracekit.gather import Boiled, gather
 from tracekit.ingest import Ingested, Place, ingest
 from tracekit.metrics import Result
 from tracekit.trace import RankTrace
-from tracekit.what_if import what_if
 from tracekit.wording import clean, plural, size
 
 #: An early analysis may take this share of the time; the rest is for reading.
@@ -34,6 +37,17 @@ _EARLY_SHARE = 0.2
 #: With fewer seconds of reading to come, it would only make the whole one come later.
 _WORTH_SHOWING_S = 5.0
 _LONGEST_ERROR = 600
+#: How far a file is, is said no more often than this, and time left not before so much of the work is over.
+_TELL_S = 0.25
+_TELLING_SHARE = 0.05
+_DOING = {
+    "unpack": "takes in",
+    "decode": "decodes",
+    "tables": "makes tables of",
+    "passes": "links and classifies the events of",
+    "keep": "stores",
+    "facts": "adds up",
+}
 _OPTION = re.compile(r"raise (--[a-z-]+)")
 #: Below so many bytes, starting processes takes longer than reading.
 _WORTH_PROCESSES = 4 << 20
@@ -63,7 +77,8 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
     tell(Progress("reading", "looking for traces"))
     keep = Keep(folder, order.attempt, order.min_free_bytes)
     workers = order.readers if size_of(files) > _WORTH_PROCESSES else 1
-    ingested = ingest([files], workers=workers, progress=watch.read, reading=order.reading, within=files, keep=keep, early=watch.early)
+    with listening(watch.along) as along:
+        ingested = ingest([files], workers=workers, progress=watch.read, reading=order.reading, within=files, keep=keep, early=watch.early, along=along)
     tell(watch.progress("analysing", f"brings {plural(len(ingested.ranks), 'rank')} together"))
     analysis = of_ranks(ingested)
     for name in (RANKS, TIMELINES):
@@ -71,7 +86,7 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
         sync(folder / name)
     write_timelines(folder, _timelines(ingested, watch.boiled, order.attempt))
     _sweep(folder, order.attempt)  # before the run is measured: what is gone counts against no quota
-    _show(order, analysis, f"{order.attempt}-full", {"what_if": what_if(analysis)}, tell)
+    _show(order, analysis, f"{order.attempt}-full", simulated(analysis), tell)
     tell(Done())
 
 
@@ -113,8 +128,17 @@ class DiskFull(TracekitError):
 
 
 @dataclass
+class _Now:
+    """A file that is being read: about how much of the work is over, and its events and bytes once they are known."""
+
+    share: float = 0.0
+    events: int | None = None
+    nbytes: int | None = None
+
+
+@dataclass
 class _Watch:
-    """Counts what was read, and shows early what it says."""
+    """Counts what was read and is being read, and shows early what it says; files in work are heard of in another thread."""
 
     order: Order
     tell: Callable[[News], None]
@@ -124,26 +148,53 @@ class _Watch:
     total: int = 0
     shown: int = 0
     again_at: float = 0.0
+    now: dict[int, _Now] = field(default_factory=dict)
+    told_at: float = field(default_factory=time.monotonic)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def along(self, line: Line) -> None:
+        """A file is so far."""
+        with self.lock:
+            if line.number in {number for number, _ in self.boiled}:
+                return  # it was read meanwhile
+            self.total = line.total
+            file = self.now.setdefault(line.number, _Now())
+            file.share = max(file.share, min(line.doing.share, 1.0))
+            file.events = file.events if line.doing.events is None else line.doing.events
+            file.nbytes = file.nbytes if line.doing.nbytes is None else line.doing.nbytes
+            if time.monotonic() - self.told_at >= _TELL_S:
+                much = f"{plural(file.events, 'event')}" if file.events is not None else size(file.nbytes) if file.nbytes else ""
+                self._tell(self.progress("reading", f"{_DOING[line.doing.stage]} {clean(line.name, 160)}" + (f" ({much})" if much else "")))
 
     def read(self, done: int, total: int, what: str) -> None:
         """A file is read."""
-        self.done, self.total = done, total
-        now = self.progress("reading", f"read {clean(what, 160)}")
-        self.tell(now)
+        with self.lock:
+            self.done, self.total = done, total
+            now = self.progress("reading", f"read {clean(what, 160)}")
+            self._tell(now)
         if (now.seconds_left or 0) >= _WORTH_SHOWING_S and time.monotonic() >= self.again_at:
             self._show()
 
     def early(self, boiled: Mapping[Place, Boiled]) -> None:
         """What is known so far."""
-        self.boiled = boiled
+        with self.lock:
+            self.boiled = boiled
+            self.now = {number: file for number, file in self.now.items() if (number, 0) not in boiled}
 
     def progress(self, stage: str, message: str) -> Progress:
         """Where it stands."""
         took = time.monotonic() - self.began
-        events = sum(int(b.facts["extent"]["events"].iloc[0]) for b in self.boiled.values())
-        left = took * (self.total - self.done) / self.done if self.done and stage == "reading" else None
+        read = sum(int(b.facts["extent"]["events"].iloc[0]) for b in self.boiled.values())
+        events = read + sum(file.events or 0 for file in self.now.values())
+        per_s = (read + sum(file.share * (file.events or 0) for file in self.now.values())) / took if events and took > 0 else None
+        share = min(1.0, (self.done + sum(file.share for file in self.now.values())) / self.total) if self.total else None
+        left = took * (1 - share) / share if share and share >= _TELLING_SHARE and stage == "reading" else None
         ranks = {b.facts.meta.rank for b in self.boiled.values() if b.facts.meta.rank is not None}
-        return Progress(stage, message, self.done, self.total, events, events / took if events and took > 0 else None, left, sorted(ranks))
+        return Progress(stage, message, self.done, self.total, events, per_s, left, sorted(ranks), share)
+
+    def _tell(self, now: Progress) -> None:
+        self.told_at = time.monotonic()
+        self.tell(now)
 
     def _show(self) -> None:
         """Analyse the ranks that are here, if they can stand for themselves."""

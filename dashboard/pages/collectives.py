@@ -29,8 +29,8 @@ def draw(view: View, query: Query) -> html.Div:
     if found is not None and len(found):
         controls += [choice(c, *_words(c, values(found, c), only.get(c, ""))) for c in _CHOICES if values(found, c)]
     tables = [
-        table(view, "collectives", "instances", "Every collective", _COLUMNS, only, sort=query.get("sort", "wait_max_ns")),
-        table(view, "collectives", "p2p", "Every send and receive", _SENDS, {k: v for k, v in only.items() if k in ("step", "direction", "axis")}),
+        table(view, "collectives", "instances", "Every collective", _COLUMNS, only, sort="wait_max_ns", query=query),
+        table(view, "collectives", "p2p", "Every send and receive", _SENDS, {k: v for k, v in only.items() if k in ("step", "direction", "axis")}, query=query),
     ]
     step = {k: v for k, v in only.items() if k == "step"}
     parts = [section(view, "collectives", "collectives", only, tables=tables, level=1, controls=bar(controls)), section(view, "straggler", "collectives", step)]

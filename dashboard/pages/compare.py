@@ -9,6 +9,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
+from dashboard.components.attributes import aria
 from dashboard.components.drawings import Drawn, serialised
 from dashboard.components.figure import card
 from dashboard.components.guard import Query, as_json, page, some_ranks
@@ -144,11 +145,12 @@ def _said(found: Comparison, claims: bool, first: View, second: View) -> html.He
         )
         said = [html.P(fmt.clean(line, 300), className="answer"), html.P("Their numbers stand side by side; no difference is claimed.", className="advice")]
     else:
+        sentence = fmt.clean(found.sentence, 500)
         said = [
-            html.P(fmt.clean(found.sentence, 500), className="answer"),
+            html.P(sentence[:1].upper() + sentence[1:], className="answer"),
             html.P("Difference, no statistics: one run each. Counts and bytes are compared exactly; times vary from run to run.", className="advice"),
         ]
-    verdict = found.verdict.value
+    verdict = "no baseline" if found.verdict is None else found.verdict.value
     kind = {"regressed": "error", "improved": "ok", "unchanged": "ok"}.get(verdict, "warning")
     return html.Header([html.Div([names, badge(verdict, kind), tag("measured"), swap], className="title"), *said], className="page-head")
 
@@ -243,7 +245,7 @@ def _choices(a: str, b: str) -> html.Div:
             className="choice wide-choice",
         )
 
-    return html.Div([select("a", "Base", a), select("b", "Head", b)], className="controls", role="group", **{"aria-label": "Runs to compare"})
+    return html.Div([select("a", "Base", a), select("b", "Head", b)], className="controls", role="group", **aria(label="Runs to compare"))
 
 
 layout = page(draw)

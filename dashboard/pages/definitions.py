@@ -8,6 +8,7 @@ from typing import Any
 
 from dash import html
 
+from dashboard.components.attributes import aria
 from dashboard.components.controls import bar, words
 from dashboard.components.guard import Query, page
 from dashboard.components.text import TAGS, tag
@@ -66,7 +67,7 @@ def _matching(of: tuple[Entry, ...], asked: str) -> list[Entry]:
 
 def _entry(e: Entry) -> html.Article:
     anchor, title, name, first, rest = e
-    head = html.Header([html.H3([title, " ", html.A("#", href=f"#{anchor}", className="anchor", **{"aria-label": f"Link to {title}"})]), html.Code(name)])
+    head = html.Header([html.H3([title, " ", html.A("#", href=f"#{anchor}", className="anchor", **aria(label=f"Link to {title}"))]), html.Code(name)])
     return html.Article([head, html.P(first), *([html.Pre(rest, className="definition")] if rest else [])], id=anchor, className="card definition")
 
 

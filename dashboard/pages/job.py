@@ -6,6 +6,7 @@ from typing import Any
 
 from dash import html
 
+from dashboard.components.attributes import data
 from dashboard.components.guard import guarded
 from dashboard.components.query import text
 from dashboard.components.states import no_run
@@ -26,5 +27,5 @@ def draw(run_id: str) -> html.Div:
         run = None
     if run is None:
         return no_run(run_id)
-    follow = html.Div(id="tk-job", className="tk-job card", **{"data-run": str(run.id)})
+    follow = html.Div(id="tk-job", className="tk-job card", **data(run=str(run.id)))
     return html.Div([html.Div(html.H1(clean(run.name, 100)), className="title"), follow], className="page narrow")

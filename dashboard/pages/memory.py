@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dash import html
 
+from dashboard.components import what_if
 from dashboard.components.guard import Query, run_page
 from dashboard.components.section import frame
 from dashboard.components.states import elsewhere, state
@@ -32,7 +33,7 @@ def draw(view: View, query: Query) -> html.Div:
         ("peaks", "The peak of every rank and step", _PEAKS, "allocated_peak_bytes"),
         ("by_layer", "Activations of every rank and layer", _LAYERS, "activation_bytes"),
     ]
-    return frame(view, "memory", query, tables)
+    return frame(view, "memory", query, tables, what_if.memory(view, query))
 
 
 layout = run_page(draw)

@@ -10,6 +10,7 @@ import dash
 import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Input, Output, State, ctx, dcc, html
 
+from dashboard.components.attributes import aria
 from dashboard.components.controls import bar, choice, words
 from dashboard.components.guard import Query, as_json, guarded, page
 from dashboard.components.query import address, number, run_page
@@ -47,7 +48,7 @@ def draw(query: Query) -> html.Div:
         return html.Div([html.H1("Runs", className="visually-hidden"), *above, first, *_live("", query), *_dialogs()], className="page")
     known = [tag for tag, _ in library.tags()]
     controls = [words("q", "Search", query.get("q", ""), "name or tag"), *([choice("tag", "Tag", known, query.get("tag", ""), "every tag")] if known else [])]
-    compare = html.A("Compare", href="/compare", id="compare-picked", className="button quiet off", **{"aria-disabled": "true"}, title="Tick two runs")
+    compare = html.A("Compare", href="/compare", id="compare-picked", className="button quiet off", **aria(disabled="true"), title="Tick two runs")
     listed = listing(query)
     head = html.Div([html.H1("Runs"), html.Span(plural(every, "run"), className="where")], className="title")
     return html.Div([head, *above, bar(controls, [compare]), html.Div(listed, id="run-list"), *_live(_digest(listed), query), *_dialogs()], className="page")
@@ -66,7 +67,7 @@ def listing(query: Query) -> list[Any]:
     picked = set(query.get("pick", "").split(","))
     head = html.Thead(html.Tr([html.Th(words, scope="col", className=kind) for words, kind in _HEADS]))
     body = html.Tbody([_row(r, r.id in picked) for r in found])
-    table = html.Div(html.Table([head, body], className="runs"), className="card scroll", tabIndex=0, role="region", **{"aria-label": "Runs"})
+    table = html.Div(html.Table([head, body], className="runs"), className="card scroll", tabIndex=0, role="region", **aria(label="Runs"))
     other = {k: v for k, v in query.items() if k not in ("page", "pick")}
     ways = [html.A(words, href=address("/", **other, page=n)) for words, n in (("Newer", at - 1), ("Older", at + 1)) if 1 <= n <= last]
     return [table, *([html.P([f"Page {at} of {last} ", *ways], className="ways")] if last > 1 else [])]
@@ -80,7 +81,7 @@ def _row(run: RunRow, picked: bool) -> html.Tr:
     buttons = [("Edit", "edit", "action", f"Rename or tag {name}"), ("Delete", "delete", "action danger", f"Delete {name}")]
     cells = [
         html.Td(
-            dmc.Checkbox(id={"type": "pick", "run": run.id}, checked=picked and readable, size="sm", disabled=not readable, **{"aria-label": f"Compare {name}"})
+            dmc.Checkbox(id={"type": "pick", "run": run.id}, checked=picked and readable, size="sm", disabled=not readable, **aria(label=f"Compare {name}"))
         ),
         html.Td([html.A(name, href=href, className="run-link"), html.Div([html.A(clean(t, 40), href=address("/", tag=t), className="tag") for t in run.tags])]),
         html.Td([badge(run.state.value, _WORDS.get(run.state.value, "busy")), *partial, *([html.Div(told, className="where told")] if told else [])]),
@@ -94,7 +95,7 @@ def _row(run: RunRow, picked: bool) -> html.Tr:
         ),
         html.Td(
             [
-                html.Button(words, id={"type": kind, "run": run.id}, className=look, type="button", n_clicks=0, **{"aria-label": hint})
+                html.Button(words, id={"type": kind, "run": run.id}, className=look, type="button", n_clicks=0, **aria(label=hint))
                 for words, kind, look, hint in buttons
             ],
             className="row-actions",

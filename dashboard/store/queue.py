@@ -33,6 +33,7 @@ _FRESH: dict[str, Any] = {
     "events": 0,
     "events_per_s": None,
     "seconds_left": None,
+    "share": None,
     "ranks_read": "[]",
     "message": "",
 }
@@ -172,6 +173,7 @@ def progress(db: Connection, id: str) -> JobProgress | None:
         ranks_read=ranks,
         message=row["message"] or "",
         error=row["error"],
+        share=row["share"],
     )
 
 

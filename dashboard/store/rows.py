@@ -79,12 +79,13 @@ class JobProgress:
         stage: what is being done: queued, reading, analysing, or how it ended.
         done: files that are read.
         total: files that there are to read; 0: not known yet.
-        events: events of those that are read.
-        events_per_s: events read per second so far.
-        seconds_left: about how long the reading will take yet, by the bytes read so far; None: unknown.
+        events: events of those that are read, and of those that are being read as far as they are counted.
+        events_per_s: events read per second so far; of files that are being read, about the share that is over.
+        seconds_left: about how long the reading will take yet, by what is over so far; None: unknown.
         ranks_read: the ranks that are read.
         message: what is going on, one line.
         error: why it failed, one line.
+        share: about how much of the reading is over, 0 to 1, files that are being read included; None: unknown.
     """
 
     state: State
@@ -97,6 +98,7 @@ class JobProgress:
     ranks_read: tuple[int, ...]
     message: str
     error: str | None
+    share: float | None = None
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ jobs = Table(
     Column("events", BigInteger, nullable=False),
     Column("events_per_s", Float),
     Column("seconds_left", Float),
+    Column("share", Float),
     Column("ranks_read", Text, nullable=False),
     Column("message", Text, nullable=False),
     Index("jobs_by_queue", "queued_at"),

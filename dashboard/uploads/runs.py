@@ -113,6 +113,7 @@ def shown(run: RunRow, told: JobProgress) -> dict[str, Any]:
         "events": told.events,
         "events_per_s": told.events_per_s,
         "seconds_left": told.seconds_left,
+        "share": told.share,
         "ranks_read": list(told.ranks_read),
         "error": told.error,
         "generation": run.generation,

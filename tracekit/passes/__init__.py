@@ -45,8 +45,11 @@ PASSES: tuple[Callable[[RankTrace], RankTrace], ...] = (
 )
 
 
-def run_passes(trace: RankTrace) -> RankTrace:
-    """Apply every pass in order; without slices and memory events there is nothing to add to."""
-    for one in PASSES if len(trace.events) or len(trace.samples) else ():
+def run_passes(trace: RankTrace, after: Callable[[float], None] | None = None) -> RankTrace:
+    """Apply every pass in order; without slices and memory events there is nothing to add to. ``after`` is told the share of them that is done."""
+    todo = PASSES if len(trace.events) or len(trace.samples) else ()
+    for number, one in enumerate(todo, start=1):
         trace = one(trace)
+        if after is not None:
+            after(number / len(todo))
     return trace

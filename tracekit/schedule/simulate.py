@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 
@@ -56,37 +57,72 @@ class Times:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulation found. Times count from the start of the window, in int64 ns.
+    """What a simulation found. Times count from the start of the window, in int64 ns; tables are made when they are first asked for.
 
     Attributes:
-        window_ns: first action start to last action end over all ranks.
-        actions: rank, stage, action, microbatch, start_ns, end_ns; per rank in its order.
-        ranks: rank, work_ns, fill_ns (window start to own first start), wait_ns (between own actions), drain_ns (own
-            last end to window end), span_ns (own first start to own last end), and the peaks of
-            :func:`tracekit.schedule.held.held_peaks` over its stages; work + fill + wait + drain = window.
-        stages: stage, rank, work_ns and the same peaks.
+        orders: per rank its actions in order.
+        spans: per rank start and end of each, ns.
     """
 
-    window_ns: int
-    actions: pd.DataFrame
-    ranks: pd.DataFrame
-    stages: pd.DataFrame
+    orders: tuple[tuple[Action, ...], ...]
+    spans: tuple[tuple[tuple[int, int], ...], ...]
 
-    @property
+    @cached_property
+    def window_ns(self) -> int:
+        """First action start to last action end over all ranks."""
+        return max(end for lane in self.spans for _, end in lane)
+
+    @cached_property
     def work_ns(self) -> int:
         """Sum of all actions."""
-        return int(self.ranks["work_ns"].sum())
+        return sum(end - start for lane in self.spans for start, end in lane)
+
+    @cached_property
+    def actions(self) -> pd.DataFrame:
+        """Rank, stage, action, microbatch, start_ns, end_ns; per rank in its order."""
+        rows = [(rank, *a, *span) for rank, (lane, spans) in enumerate(zip(self.orders, self.spans, strict=True)) for a, span in zip(lane, spans, strict=True)]
+        return pd.DataFrame(rows, columns=["rank", "stage", "action", "microbatch", "start_ns", "end_ns"])
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank.
+
+        Columns: rank, work_ns, fill_ns (window start to own first start), wait_ns (between own actions), drain_ns (own last end to window end),
+        span_ns (own first start to own last end), and the peaks of :func:`tracekit.schedule.held.held_peaks` over its stages;
+        work + fill + wait + drain = window.
+        """
+        actions = self.actions.assign(work_ns=self.actions["end_ns"] - self.actions["start_ns"])
+        found = actions.groupby("rank").agg(work_ns=("work_ns", "sum"), fill_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
+        span = found["end_ns"] - found["fill_ns"]
+        found = found.assign(wait_ns=span - found["work_ns"], drain_ns=self.window_ns - found["end_ns"], span_ns=span)
+        return found[["work_ns", "fill_ns", "wait_ns", "drain_ns", "span_ns"]].reset_index().merge(self._held[1], on="rank")
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """One row per stage: stage, rank, work_ns and the same peaks."""
+        by_stage = self._held[0]
+        work = (self.actions["end_ns"] - self.actions["start_ns"]).groupby(self.actions["stage"]).sum()
+        return by_stage.assign(work_ns=work.loc[by_stage["stage"]].to_numpy())[["stage", "rank", "work_ns", *by_stage.columns[2:]]]
+
+    @property
+    def in_flight_peak(self) -> int:
+        """Most stage microbatches that a rank holds at once."""
+        return int(self._held[1]["in_flight"].max())
+
+    @cached_property
+    def _held(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return held_peaks(self.orders)
 
     @property
     def bubble_ratio(self) -> float | None:
         """1 - work / (p x window), p = ranks (GPipe, arXiv:1811.06965); None for an empty window."""
-        total = len(self.ranks) * self.window_ns
+        total = len(self.orders) * self.window_ns
         return (total - self.work_ns) / total if total else None
 
     @property
     def bubble_over_ideal(self) -> float | None:
         """P x window / work - 1 (Megatron-LM, arXiv:2104.04473); None without work."""
-        return (len(self.ranks) * self.window_ns - self.work_ns) / self.work_ns if self.work_ns else None
+        return (len(self.orders) * self.window_ns - self.work_ns) / self.work_ns if self.work_ns else None
 
     @property
     def longest_stage_bubble_ratio(self) -> float | None:
@@ -131,22 +167,8 @@ def simulate(
     """
     _check(orders, placement)
     spans = _run(orders, placement, times if callable(times) else _looked_up(times), _link(p2p), overhead, pairs)
-    rows = [(rank, *a, start, end) for rank, lane in enumerate(spans) for a, (start, end) in zip(orders[rank], lane, strict=True)]
-    actions = pd.DataFrame(rows, columns=["rank", "stage", "action", "microbatch", "start_ns", "end_ns"])
-    first = int(actions["start_ns"].min())
-    actions = actions.assign(start_ns=actions["start_ns"] - first, end_ns=actions["end_ns"] - first, work_ns=actions["end_ns"] - actions["start_ns"])
-    window = int(actions["end_ns"].max())
-    by_stage, by_rank = held_peaks(orders)
-    found = actions.groupby("rank").agg(work_ns=("work_ns", "sum"), fill_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
-    span = found["end_ns"] - found["fill_ns"]
-    found = found.assign(wait_ns=span - found["work_ns"], drain_ns=window - found["end_ns"], span_ns=span)
-    work = actions.groupby("stage")["work_ns"].sum()
-    return Simulation(
-        window_ns=window,
-        actions=actions.drop(columns="work_ns"),
-        ranks=found[["work_ns", "fill_ns", "wait_ns", "drain_ns", "span_ns"]].reset_index().merge(by_rank, on="rank"),
-        stages=by_stage.assign(work_ns=work.loc[by_stage["stage"]].to_numpy())[["stage", "rank", "work_ns", *by_stage.columns[2:]]],
-    )
+    first = min(start for lane in spans for start, _ in lane)
+    return Simulation(tuple(map(tuple, orders)), tuple(tuple((start - first, end - first) for start, end in lane) for lane in spans))
 
 
 def _run(

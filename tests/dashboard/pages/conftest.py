@@ -16,31 +16,31 @@ import pytest
 from werkzeug.serving import make_server
 
 from dashboard.app import create_app
+from dashboard.jobs.what_ifs import simulated
 from dashboard.security.headers import content_policy
 from dashboard.store.rows import JobProgress, State
 from tests.analyses import analysis_of
 from tests.dashboard.pages.library import MemoryLibrary, row
-from tracekit.what_if import what_if
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An analysis that also holds what a stored one does: the simulated alternatives."""
+    """An analysis that also holds what a stored one does: the what-ifs."""
 
     analysis: Any
-    alternatives: Any
+    extras: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.analysis, name)
 
-    def what_if(self) -> Any:
-        return self.alternatives
+    def extra(self, name: str) -> Any:
+        return self.extras.get(name)
 
 
 @pytest.fixture(scope="session")
 def analyses(samples: Path) -> dict[str, Any]:
     found = {name: analysis_of(samples / name) for name in ("pp-1f1b", "recompute-full", "tp")}
-    return found | {"pp-1f1b": Stored(found["pp-1f1b"], what_if(found["pp-1f1b"]))}
+    return found | {name: Stored(found[name], simulated(found[name])) for name in ("pp-1f1b", "recompute-full")}
 
 
 @pytest.fixture

@@ -14,19 +14,20 @@ import dash
 import pandas as pd
 import pytest
 
-from dashboard import tables
+from dashboard import extras, tables
 from dashboard.app import pages, rows_of
 from dashboard.components import csv, section, table
 from dashboard.components.cache import OVERHEAD, ByteCache
 from dashboard.components.guard import as_json, guarded
 from dashboard.components.restyle import DARK_SURFACE, restyled
-from dashboard.pages import collectives, compare, definitions, not_found_404, overview, pipeline, recompute, runs
+from dashboard.pages import collectives, compare, definitions, memory, not_found_404, overview, pipeline, recompute, runs
 from dashboard.reading import open_run
 from dashboard.shell import RUN_PAGES, around, place
 from dashboard.store.rows import State
 from tests.dashboard.pages.library import MemoryLibrary, row
-from tracekit.figures import FIGURES
+from tracekit.figures import FIGURES, theme
 from tracekit.metrics import METRICS, Result
+from tracekit.wording import size as size_of
 
 Open = Callable[..., Any]
 
@@ -165,6 +166,32 @@ def test_a_choice_comes_from_the_address_and_narrows_table_csv_and_figure(app: d
     assert json.loads(gzip.decompress(figure.data))["layout"]["paper_bgcolor"] == DARK_SURFACE
 
 
+def test_a_what_if_is_narrowed_by_the_address_and_judged_against_a_memory(app: dash.Dash, opened: Open, analyses: dict[str, Any]) -> None:
+    every = analyses["pp-1f1b"].extra("what_if").tables["alternatives"]
+    assert sorted(set(every["microbatches"])) == [8, 16, 32]
+    page = opened(pipeline.layout, run_id="run1", microbatches="16", limit="1KB")
+    controls = {c["id"]["name"]: c["value"] for kind in ("Select", "TextInput") for c in named(page, kind)}
+    assert {name: controls[name] for name in ("microbatches", "limit")} == {"microbatches": "16", "limit": "1KB"}
+    assert "gpipe, m=16" in words(page) and "gpipe, m=32" not in words(page)
+    assert "is no size" in words(opened(pipeline.layout, run_id="run1", limit="much"))
+    as_ran, more = (app.server.test_client().get(f"/api/runs/run1/figures/what_if.csv?microbatches={m}").text for m in (8, 16))
+    assert "m=16" in more and "m=16" not in as_ran
+    shown = extras.of_pipeline(opened(open_run, "run1"), extras.Asked(limit_bytes=1024))
+    assert shown is not None and set(shown.tables["alternatives"]["fits"].dropna()) <= {False} and set(shown.tables["alternatives"]["microbatches"]) == {8}
+
+
+def test_other_recomputations_stand_on_the_page_of_memory(opened: Open, analyses: dict[str, Any]) -> None:
+    told = analyses["recompute-full"].extra("memory_what_if")
+    assert told.available, told.reason
+    size = 2 * told.summary["microbatch_size"]
+    said = words(opened(memory.layout, run_id="run2", size=str(size), limit="1KB"))
+    assert f"none, b={size}" in said and f"none, b={size // 2}" not in said
+    assert f"Within {size_of(1000)}: none of 5 alternatives." in said
+    assert "figure-memory_what_if" in [s.get("id") for s in named(opened(memory.layout, run_id="run2"), "Section")]
+    assert "Compute was emulated: no activations of a model are there" in words(opened(memory.layout, run_id="run1"))
+    assert "Read it again" in words(opened(memory.layout, run_id="run3"))
+
+
 def test_rows_of_a_grid_come_sorted_narrowed_and_bounded(opened: Open, analyses: dict[str, Any]) -> None:
     of = {"run": "run3", "metric": "collectives", "table": "instances", "only": {"direction": "forward"}, "columns": ["kind", "wait_max_ns", "nothing"]}
     asked = {"startRow": 0, "endRow": 10**9, "sortModel": [{"colId": "wait_max_ns", "sort": "desc"}, {"colId": "nothing", "sort": "asc"}]}
@@ -175,6 +202,23 @@ def test_rows_of_a_grid_come_sorted_narrowed_and_bounded(opened: Open, analyses:
     waits = [float(r["wait_max_ns"].replace(",", "")) for r in got["rowData"] if r["wait_max_ns"] != "unknown"]
     assert waits == sorted(waits, reverse=True)
     assert opened(rows_of, asked, {**of, "run": "nobody"}) == {"rowData": [], "rowCount": 0}
+
+
+def test_how_a_table_is_sorted_and_filtered_stands_in_the_address(app: dash.Dash, opened: Open, analyses: dict[str, Any]) -> None:
+    query = {"sort.instances": "kind,-wait_max_ns", "where.instances.kind": "LL_r", "where.instances.nothing": "x"}
+    (grid, *_) = named(opened(collectives.layout, run_id="run3", **query), "AgGrid")
+    assert {d["field"]: (d["sort"], d["sortIndex"]) for d in grid["columnDefs"] if "sort" in d} == {"kind": ("desc", 0), "wait_max_ns": ("asc", 1)}
+    assert grid["filterModel"] == {"kind": {"filterType": "text", "type": "contains", "filter": "LL_r"}}
+    every = analyses["tp"].result("collectives").tables["instances"]
+    wanted = int(every["kind"].eq("all_reduce").sum())
+    assert 0 < wanted < len(every)
+    of = {"run": "run3", "metric": "collectives", "table": "instances", "only": {}, "columns": ["kind"]}
+    got = opened(rows_of, {"startRow": 0, "endRow": 10, "filterModel": grid["filterModel"]}, of)
+    assert (got["rowCount"], {r["kind"] for r in got["rowData"]}) == (wanted, {"all_reduce"})
+    saved = app.server.test_client().get("/api/runs/run3/tables/collectives/instances.csv?where.instances.kind=ll_R").text
+    assert len(list(reader.DictReader(io.StringIO(saved)))) == wanted
+    (plain, *_) = named(opened(collectives.layout, run_id="run3"), "AgGrid")
+    assert ([d["field"] for d in plain["columnDefs"] if "sort" in d], plain["filterModel"]) == (["wait_max_ns"], {})
 
 
 def test_null_reads_unknown_and_a_column_keeps_one_unit() -> None:
@@ -235,6 +279,8 @@ def test_dark_figures_change_paper_and_ink_and_leave_data_and_the_letters_on_bar
     }
     assert dark["layout"]["paper_bgcolor"] == DARK_SURFACE
     assert restyled(figure, "light") is figure
+    soft = [restyled({"data": [{"type": kind, "marker": {"color": theme.SOFT}}]}, "dark")["data"][0]["marker"]["color"] for kind in ("bar", "scatter")]
+    assert soft == ["#5F6E80", "#A4B0BF"]  # white letters stand on bars
 
 
 def test_names_from_traces_are_plain_text_and_never_markdown(opened: Open, library: MemoryLibrary, analyses: dict[str, Any]) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from dashboard.jobs import job, reading
+from dashboard.jobs import along, job, reading
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.library import Library, UploadedFile
 from dashboard.store.folders import size_of, timelines_of
 from dashboard.store.rows import Summary
 from tests.dashboard.store.conftest import trace
 from tracekit import analyze, pyramid, store, stored
+from tracekit.reading import Doing, Reading
+from tracekit.wording import size
 
 Upload = Callable[..., UploadedFile]
 Said = Callable[..., tuple[Path, list[News]]]
@@ -38,6 +42,7 @@ def said(library: Library, upload: Upload) -> Said:
 
 def test_each_rank_is_stored_and_shown_before_all_are_read(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_WORTH_SHOWING_S", 0.0)
+    monkeypatch.setattr(reading, "_TELL_S", math.inf)
     folder, news = said(("job/rank1.json", trace(1, 2)), ("job/rank0.json", trace(0, 2)))
     told = [
         (n.stage, n.done, n.ranks_read) if isinstance(n, Progress) else (n.folder, n.partial, n.summary.ranks) if isinstance(n, Analysed) else n for n in news
@@ -66,6 +71,36 @@ def test_each_rank_is_stored_and_shown_before_all_are_read(said: Said, monkeypat
     assert {key: (t.index["rank"], t.index["events"]) for key, t in timelines.items()} == {(0, 0): (0, 14), (1, 0): (1, 14)}
     kept = [store.load(p) for p in sorted((folder / "ranks" / ATTEMPT).iterdir())]
     assert Counter(t.meta.rank for t in kept) == {0: 1, 1: 1} and all(len(t.events) == 14 for t in kept)
+
+
+def test_how_far_a_single_file_is_is_told_while_it_is_read(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_TELL_S", 0.0)
+    _, news = said(("rank0.json", trace(0)))
+    told = [n for n in news if isinstance(n, Progress) and n.stage == "reading" and n.total and n.done < n.total]
+    assert list(dict.fromkeys(n.message for n in told)) == [
+        f"takes in rank0.json ({size(len(trace(0)))})",
+        f"decodes rank0.json ({size(len(trace(0)))})",
+        "makes tables of rank0.json (14 events)",
+        "links and classifies the events of rank0.json (14 events)",
+        "stores rank0.json (14 events)",
+        "adds up rank0.json (14 events)",
+    ]
+    shares = [n.share for n in told if n.share is not None]
+    assert shares == sorted(shares) and len(shares) == len(told) and shares[-1] == 1.0
+    assert all(n.events_per_s and n.seconds_left is not None for n in told if n.message.startswith("adds up"))
+
+
+def test_what_was_told_too_late_or_by_nobody_changes_nothing(library: Library) -> None:
+    news: list[News] = []
+    with along.listening(lambda line: news.append(Progress("reading", line.name))) as tell:
+        tell(1, 0, "x" * 500, Doing("decode"))
+        Path(tell.pipe).write_bytes(b"no progress\n")
+    tell(1, 0, "nobody listens", Doing("facts"))
+    assert [n.message for n in news if isinstance(n, Progress)] == ["x" * 160]
+    watch = reading._Watch(Order("", ATTEMPT, 1, None, None, 0, Reading()), news.append)
+    watch.early({(0, 0): SimpleNamespace(facts=None)})
+    watch.along(along.Line(2, 0, "late", Doing("facts")))
+    assert len(news) == 1
 
 
 def test_what_earlier_attempts_left_counts_against_no_quota(library: Library, upload: Upload) -> None:

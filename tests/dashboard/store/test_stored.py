@@ -106,7 +106,7 @@ def test_extras_and_partial_analyses_say_so(tmp_path: Path) -> None:
     opened = stored.load(stored.save(Written(pd.DataFrame()), tmp_path / "a", partial=True, extras={"what_if": extra}))
     assert opened.partial
     assert opened.extra("nothing") is None
-    found = opened.what_if()
+    found = opened.extra("what_if")
     assert found is not None and records(found.tables["alternatives"]) == [{"label": "gpipe"}]
 
 
