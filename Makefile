@@ -13,8 +13,9 @@ help:  ## list the commands
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tracekit needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0' -c constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[recorder,dashboard,postgres,dev]' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile 'torch==2.13.0' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[recorder,dashboard,postgres,dev]' -c constraints.txt
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib  # pip would use one core
 	touch $@
 
 setup: $(READY)  ## make the virtual environment with pinned versions
@@ -23,7 +24,7 @@ demo: $(READY)  ## train small split-up models here, and report where their time
 	$(BIN)/tracekit demo
 
 test: $(READY)  ## run the tests: side by side, then those that need the machine to themselves
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not alone'
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not alone'
 	$(BIN)/python -m pytest -m alone
 
 lint: $(READY)  ## style, types, and the direction of imports

@@ -54,7 +54,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # requests that wait a moment are no news
     library = Library(settings)
-    tempfile.tempdir = str(settings.temporary)
+    elsewhere, tempfile.tempdir = tempfile.tempdir, str(settings.temporary)
     _allow_files()
     try:
         app = dashboard(settings, library)
@@ -83,6 +83,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 supervisor.stop()
                 listening.close()
     finally:
+        tempfile.tempdir = elsewhere
         library.close()
 
 

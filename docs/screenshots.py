@@ -22,7 +22,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SAMPLES = REPOSITORY / "sample_traces"
-RUNS = {"pipeline of four stages": "pp-1f1b", "full recomputation": "recompute-full", "tensor parallel": "tp", "tensor parallel, again": "tp"}
+RUNS = {"pipeline of four stages": "pp-1f1b", "full recomputation": "recompute-full", "tensor parallel": "tp", "with sequence parallel": "tp-sp"}
 #: Page -> (run, what follows the address of the run, how high the picture is); a run of None: not of a run.
 PAGES: dict[str, tuple[str | None, str, int]] = {
     "upload": (None, "/upload", 620),
@@ -75,9 +75,8 @@ def _stored(root: Path) -> dict[str, str]:
     supervisor.start()
     for name, sample in RUNS.items():
         files = [p for p in sorted((SAMPLES / sample).rglob("*")) if p.is_file()]
-        left = files if not name.endswith("again") else [p for p in files if p.name != "run.json"]  # the same files again would be the same run
         if name not in known:
-            known[name] = library.create_run(name, "", [UploadedFile(p, str(p.relative_to(SAMPLES))) for p in left])
+            known[name] = library.create_run(name, "", [UploadedFile(p, str(p.relative_to(SAMPLES))) for p in files])
             library.set_tags(known[name], ["sample", sample.partition("-")[0]])
     _until(lambda: all((run := library.run(id)) is not None and run.state.ended for id in known.values()))
     supervisor.stop()
@@ -106,7 +105,7 @@ def _take(address: str, runs: dict[str, str], to: Path, width: int, scheme: str,
             if wanted(name):
                 shot(name, path if run is None else f"/runs/{runs[run]}{path}", height)
         if wanted("compare"):
-            shot("compare", f"/compare?a={runs['tensor parallel']}&b={runs['tensor parallel, again']}", 1300)
+            shot("compare", f"/compare?a={runs['tensor parallel']}&b={runs['with sequence parallel']}", 1300)
         if wanted("job"):
             page.set_viewport_size({"width": width, "height": 480})
             _being_read(page, address, to / f"dashboard-job{end}.png")

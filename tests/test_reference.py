@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.analyses import analysis_of
 from tests.conftest import REPOSITORY
-from tracekit import analyze, readers
+from tracekit import readers
 from tracekit.facts.busy import busy
 from tracekit.passes.classify import classify
 from tracekit.readers import kineto
@@ -54,7 +55,7 @@ SMALL = [name for name in REFERENCES if (TRACES / name).stat().st_size < _WHOLE_
 @cache
 def report_of(name: str) -> dict[str, Any]:
     """The report of one file, read once however many tests look at it; not to be changed."""
-    return analyze(TRACES / name, workers=1).to_dict()
+    return analysis_of(TRACES / name).to_dict()
 
 
 def content(name: str) -> bytes:

@@ -186,7 +186,7 @@ def simulated(chosen: list[list[tuple[int, ...]]], late: list[list[int]], moved:
     return job_of(*(tuple(rows[r]) for r in range(4)))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(schedules())
 def test_moving_one_clock_changes_no_wait(drawn: tuple[list[list[tuple[int, ...]]], list[list[int]], int, int]) -> None:
     chosen, late, moved, by = drawn

@@ -1,4 +1,4 @@
-"""Does every recipe train exactly what a single process trains? Real processes, ten steps, losses and all parameters."""
+"""Does every recipe train exactly what a single process trains? Real processes, five or ten steps, losses and all parameters."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ def parameters(config: RunConfig) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_those_of_one_process(trained: Trained, case: str) -> None:
-    assert len(losses(trained[case])) == 10
-    assert losses(trained[case]) == pytest.approx(losses(trained["dense"]), rel=0, abs=LOSS_TOLERANCE)
+    steps = trained[case].steps
+    assert steps >= 5 and len(losses(trained[case])) == steps
+    assert losses(trained[case]) == pytest.approx(losses(trained["dense"])[:steps], rel=0, abs=LOSS_TOLERANCE)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_parameters_are_those_of_one_process(trained: Trained, case: str) -> None:
-    one, many = parameters(trained["dense"]), parameters(trained[case])
+    single = "dense" if trained[case].steps == trained["dense"].steps else "dense, half the steps"
+    one, many = parameters(trained[single]), parameters(trained[case])
     assert set(many) == set(one)
     worst = {name: (many[name] - one[name]).abs().max().item() for name in one}
     assert max(worst.values()) < PARAMETER_TOLERANCE, max(worst, key=worst.__getitem__)

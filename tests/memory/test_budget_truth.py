@@ -13,7 +13,7 @@ from tests import analyses
 from tests.forged import analysis_of, truth_of
 from tests.golden import samples
 from tests.test_reference import REFERENCES, SMALL, TRACES
-from tracekit import Analysis, analyze
+from tracekit import Analysis
 
 KEY = ["rank", "capture", "device", "step"]
 JOBS = ("tp4", "tp4_sp", "pp4_1f1b", "pp4_zbh1", "p2p_batched", "recompute_full", "tp2pp4dp2_1f1b", "async_steps", "old_names", "clock_skew", "partial")
@@ -47,7 +47,7 @@ def test_the_parts_of_forged_jobs_add_up_to_the_step(shared: Path, name: str) ->
 @pytest.mark.parametrize("name", SMALL)
 def test_the_parts_of_public_traces_add_up_to_the_step(name: str) -> None:
     work = any(d["n_kernels"] + d["n_memcpy"] + d["n_memset"] for d in REFERENCES[name]["devices"].values())
-    assert bool(adds_up(analyze(TRACES / name, workers=1))) or not work
+    assert bool(adds_up(analyses.analysis_of(TRACES / name))) or not work
 
 
 @pytest.mark.parametrize("name", samples())

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from tracekit import analyze  # noqa: E402
 from tracekit.metrics.base import Result  # noqa: E402
 
-pytestmark = [pytest.mark.alone, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Layer(nn.Module):

@@ -137,7 +137,7 @@ def test_no_memory_events_give_empty_tables() -> None:
     assert {name: len(table) for name, table in memory_fact(passed(CPU[:4])).items()} == dict.fromkeys(TABLES, 0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 50)), min_size=1, max_size=60), st.integers(0, 100))
 def test_peak_and_sum_are_those_of_a_replay(toggles: list[tuple[int, int]], before: int) -> None:
     """Each toggle allocates its address, or frees it where it is allocated."""

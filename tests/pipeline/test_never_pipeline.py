@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests import builders as b
+from tests.analyses import analysis_of
 from tests.pipeline.test_virtual_stages import drawn, passed, read
-from tracekit import analyze
 from tracekit.facts.actions import actions
 from tracekit.schedule.orders import order
 
@@ -91,6 +91,6 @@ def test_a_ring_inside_the_stages_of_a_pipeline_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["nsysai/mfu_2gpu_before.sqlite.gz", "param/inputs__dlrm_kineto.tar.gz"])
 def test_real_traces_without_a_pipeline(shared: Path, name: str) -> None:
-    result = analyze(shared / "traces" / name, workers=1).result("pipeline")
+    result = analysis_of(shared / "traces" / name).result("pipeline")
     assert not result.available and str(result.reason).startswith("no pipeline actions: the job has no pipeline")
     assert not result.summary and not result.tables

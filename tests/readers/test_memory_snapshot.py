@@ -228,7 +228,7 @@ SMALL = pickle.dumps(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.integers(0, 255)), min_size=1, max_size=8), st.booleans())
 def test_changed_bytes_give_a_trace_or_a_refusal(changes: list[tuple[int, int]], salvage: bool) -> None:
     data = bytearray(SMALL)

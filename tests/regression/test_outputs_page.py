@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 
 from tests.regression.test_outputs_formats import NASTY, document, named
@@ -12,7 +9,6 @@ from tracekit.report.html import Drawn
 from tracekit.report.regression import html
 
 __all__ = ["document"]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def drawn(found):
@@ -38,33 +34,23 @@ def test_the_way_ends_at_the_change_of_the_step(document):
 
 
 @pytest.mark.browser
-@pytest.mark.alone
-def test_the_page_in_a_browser(document, tmp_path):
-    if CHROMIUM is None:
-        if os.environ.get("TRACEKIT_BROWSER") == "required":
-            pytest.fail("no Chromium here, and this environment requires one")
-        pytest.skip("no Chromium here: install Debian's chromium to run browser tests")
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_in_a_browser(document, tmp_path, browser):
     names = {"plain": document, "nasty": named(document, NASTY)}
     for name, made in names.items():
         (tmp_path / f"{name}.html").write_text(html.render(made), encoding="utf-8")
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for name, scheme in (("plain", "light"), ("nasty", "dark")):
-            page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
-            said, asked = [], []
-            page.on("console", lambda m, said=said: said.append(m.text))
-            page.on("pageerror", lambda e, said=said: said.append(str(e)))
-            page.on("request", lambda r, asked=asked: asked.append(r.url))
-            page.goto((tmp_path / f"{name}.html").as_uri())
-            page.wait_for_function("document.querySelectorAll('.plot-container.plotly').length === document.querySelectorAll('figure').length")
-            assert page.locator("figure").count() >= 3 and page.locator("main img, main a").count() == 0
-            assert page.locator(".verdict").inner_text().lower() == "regressed"
-            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            paper = page.evaluate("document.getElementById('figure-way').layout.paper_bgcolor")
-            assert (ground, paper.lower()) == (("rgb(17, 22, 28)", "#1a2129") if scheme == "dark" else ("rgb(245, 247, 250)", "white"))
-            assert said == [] and len(asked) == 1
-            page.close()
-        browser.close()
+    for name, scheme in (("plain", "light"), ("nasty", "dark")):
+        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+        said, asked = [], []
+        page.on("console", lambda m, said=said: said.append(m.text))
+        page.on("pageerror", lambda e, said=said: said.append(str(e)))
+        page.on("request", lambda r, asked=asked: asked.append(r.url))
+        page.goto((tmp_path / f"{name}.html").as_uri())
+        page.wait_for_function("document.querySelectorAll('.plot-container.plotly').length === document.querySelectorAll('figure').length")
+        assert page.locator("figure").count() >= 3 and page.locator("main img, main a").count() == 0
+        assert page.locator(".verdict").inner_text().lower() == "regressed"
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        paper = page.evaluate("document.getElementById('figure-way').layout.paper_bgcolor")
+        assert (ground, paper.lower()) == (("rgb(17, 22, 28)", "#1a2129") if scheme == "dark" else ("rgb(245, 247, 250)", "white"))
+        assert said == [] and len(asked) == 1
+        page.close()

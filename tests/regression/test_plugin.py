@@ -275,7 +275,6 @@ def test_loop(tracekit):
 """
 
 
-@pytest.mark.alone
 def test_the_page_trains_a_model_and_holds_it_to_its_baseline(_torch, project):
     test, settings = (re.search(rf"```{language}\n(.*?)```", PAGE, re.S)[1] for language in ("python", "toml"))
     (project.path / "pyproject.toml").write_text(settings)

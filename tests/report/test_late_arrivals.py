@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.analyses import analysis_of
 from tests.straggler.drawings import compute, meet, simulate
-from tracekit import analyze
 from tracekit.figures import late_arrivals
 from tracekit.figures.embed import to_json
 from tracekit.figures.lateness import ABSENT, UNRESOLVED
@@ -148,7 +148,7 @@ def test_a_slow_rank_of_a_simulated_job_is_the_red_row() -> None:
 
 
 def test_ranks_of_a_public_job(shared: Path) -> None:
-    report = analyze(shared / "traces" / "param" / "inputs__dlrm_kineto.tar.gz", workers=1)
+    report = analysis_of(shared / "traces" / "param" / "inputs__dlrm_kineto.tar.gz")
     fig = late_arrivals(report.result("straggler"), report.result("collectives"))
     assert [i for i, text in enumerate(fig.layout.yaxis.ticktext) if "▸" in text] == [7]
     bar = next(t for t in fig.data if t.type == "bar")

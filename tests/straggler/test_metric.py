@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests import analyses
 from tests.collectives.rows import facts as hand_written
 from tests.forged import analysis_of, truth_of
 from tests.straggler.drawings import Do, compute, idle, meet, recv, send, simulate
-from tracekit import analyze, intervals, schema
+from tracekit import intervals, schema
 from tracekit.job.assemble import build
 from tracekit.job.base import Job
 from tracekit.metrics import straggler
@@ -190,7 +191,7 @@ def test_the_slow_rank_of_a_forged_pipeline_is_found_and_not_those_that_wait_for
 
 def test_rank_7_of_a_public_job_causes_the_others_wait(shared: Path) -> None:
     #   it comes last to five of eight calls, by up to half a ms, and its device stood idle before: its host was late
-    got = analyze(shared / "traces" / "param" / "inputs__dlrm_kineto.tar.gz", workers=1).result("straggler")
+    got = analyses.analysis_of(shared / "traces" / "param" / "inputs__dlrm_kineto.tar.gz").result("straggler")
     assert (got.summary["rank"], got.summary["cause"], got.summary["last_arrivals"]) == (7, "late_launch", 5)
     assert got.summary["caused_wait_ns"] == 7 * (505 + 509 + 162 + 124 + 9) * US
 

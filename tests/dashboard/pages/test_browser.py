@@ -14,7 +14,7 @@ from tests.dashboard.pages.conftest import Serving
 from tests.dashboard.pages.library import MemoryLibrary, row
 from tests.forged import analysis_of
 
-pytestmark = [pytest.mark.alone, pytest.mark.browser]
+pytestmark = pytest.mark.browser
 RUN = ("overview", "collectives", "pipeline", "memory", "recompute")
 
 
@@ -66,7 +66,7 @@ class Tab:
 
     def until(self, condition: str) -> None:
         """Wait until an expression holds. The policy of the page forbids ``eval``, by which playwright itself would wait."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not self.page.evaluate(condition):
             assert time.monotonic() < end, f"never: {condition}"
             self.page.wait_for_timeout(50)

@@ -24,7 +24,7 @@ class Running:
     def kill(self) -> None:
         """End it as a crash does: nothing is finished, nothing is said."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
 
     def most_memory(self) -> int:
         """The most bytes that it ever had resident, children apart."""
@@ -48,9 +48,9 @@ def running(root: Path, *flags: str) -> Iterator[Running]:
         if process.poll() is None:
             process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=20)
+            process.wait(timeout=60)
         if process.poll() is None:
             process.kill()
-            process.wait(timeout=20)
+            process.wait(timeout=60)
         assert process.stdout is not None
         process.stdout.close()

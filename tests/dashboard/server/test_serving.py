@@ -19,8 +19,6 @@ from tests.dashboard.server.processes import Running, running
 from tracekit.cli import main
 from tracekit.cli.sending import Dashboard
 
-pytestmark = pytest.mark.alone
-
 EVENT = {"ph": "X", "cat": "kernel", "name": "a", "pid": 0, "tid": 7, "ts": 1000, "dur": 10, "args": {"device": 0, "stream": 7}}
 HEAD = b'{"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": [\n'
 
@@ -54,7 +52,7 @@ def test_a_server_killed_in_mid_upload_loses_nothing_and_one_that_is_told_to_end
         run = asking.ask("POST", "/api/runs", json.dumps({"uploads": [path.rsplit("/", 1)[1]]}).encode(), {"Content-Type": "application/json"})
         asking.close()
         second.process.send_signal(signal.SIGTERM)
-        assert second.process.wait(timeout=20) == 0
+        assert second.process.wait(timeout=60) == 0
     library = Library(Settings(root=tmp_path / "store"))
     assert [f.sha256 for f in library.files(str(run.body["run"]))] == [hashlib.sha256(content).hexdigest()]
     library.close()

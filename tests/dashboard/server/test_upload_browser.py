@@ -12,7 +12,7 @@ import pytest
 
 from tests.dashboard.server.processes import Running, running
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = pytest.mark.browser
 WAIT_MS = 60_000
 
 

@@ -23,7 +23,6 @@ from dashboard.store.rows import State
 from tests.conftest import REPOSITORY
 from tests.dashboard.store.conftest import trace
 
-pytestmark = pytest.mark.alone
 Upload = Callable[..., UploadedFile]
 PATIENCE_S = 120.0
 

@@ -24,7 +24,7 @@ from tests.dashboard.pages.library import MemoryLibrary, row
 from tracekit import pyramid, readers
 from tracekit.passes.classify import classify
 
-pytestmark = [pytest.mark.alone, pytest.mark.browser]
+pytestmark = pytest.mark.browser
 #: Stands for Perfetto's page: answers PONG, and keeps what it is given.
 PERFETTO = """<script>addEventListener("message", (e) => { if (e.data === "PING") return e.source.postMessage("PONG", e.origin);
 document.title = `${e.data.perfetto.fileName} ${e.data.perfetto.buffer.byteLength} ${e.data.perfetto.title}`; });</script>"""
@@ -88,7 +88,7 @@ def test_from_everything_to_one_kernel(browser: Any, address: str) -> None:
     page.on("request", lambda r: complaints.append(f"asks {r.url}") if not r.url.startswith((address, "data:", "blob:")) else None)
 
     page.goto(f"{address}/runs/job/timeline")
-    page.wait_for_selector("#timeline-root[data-bars]", timeout=30_000)
+    page.wait_for_selector("#timeline-root[data-bars]", timeout=120_000)
     says = page.locator(".tl-says")
     assert "busy share per" in says.inner_text() and "measured" in says.inner_text()
     assert page.locator(".tl-legend").inner_text().split("\n")[:1] == ["compute"]
@@ -121,7 +121,7 @@ def test_from_everything_to_one_kernel(browser: Any, address: str) -> None:
     # a reload, or a colleague with the link, sees the same
     before = page.url
     page.goto(before)
-    page.wait_for_selector(".tl-panel h3", timeout=30_000)
+    page.wait_for_selector(".tl-panel h3", timeout=120_000)
     settled(page)
     assert state(page) == {name: values[0] for name, values in parse_qs(urlsplit(before).query).items()}
 
@@ -160,11 +160,11 @@ def test_states_in_which_nothing_can_be_drawn(browser: Any, address: str) -> Non
     page = browser.new_page()
     page.route("**/timeline/layout", lambda route: route.fulfill(status=409, json={"error": "no timeline is stored of this run; read its traces again"}))
     page.goto(f"{address}/runs/job/timeline")
-    page.wait_for_selector("#timeline-root [role=alert]", timeout=30_000)
+    page.wait_for_selector("#timeline-root [role=alert]", timeout=120_000)
     assert "no timeline is stored" in page.locator("#timeline-root").inner_text()
     page.unroute("**/timeline/layout")
     page.get_by_role("button", name="Try again").click()
-    page.wait_for_selector("#timeline-root[data-bars]", timeout=30_000)
+    page.wait_for_selector("#timeline-root[data-bars]", timeout=120_000)
     page.route("**/timeline?**", lambda route: route.abort())
     page.locator(".tl-canvas").press("+")
     page.wait_for_selector(".tl-banner:not([hidden])")
