@@ -194,6 +194,7 @@ def test_work_is_kept_and_the_window_holds_the_longest_way(asked: tuple[str, int
     m, stages = asked[2], len(where.rank_of)
     assert found.work_ns == stages * (m // where.pipelines) * sum(fiw) == int(found.stages["work_ns"].sum())
     parts = found.ranks[["work_ns", "fill_ns", "wait_ns", "drain_ns"]]
+    assert found.ranks["wait_ns"].tolist() == list(found.waits_ns)
     assert (parts.sum(axis=1) == found.window_ns).all()
     assert (parts >= 0).all(axis=None)
     chain = stages // where.pipelines

@@ -129,7 +129,7 @@ def causes(one: Replay) -> dict[str, float]:
 
 def waits(one: Replay) -> pd.DataFrame:
     """What each rank waited between its own actions in the simulation, in ns, by the same causes: rank, and a column per cause."""
-    each = np.array([run.ranks.sort_values("rank")["wait_ns"].to_numpy(np.int64) for run in one.step_by_step])
+    each = np.array([run.waits_ns for run in one.step_by_step], np.int64)
     parts = np.diff(each, axis=0, prepend=np.zeros((1, each.shape[1]), np.int64))
     return pd.DataFrame({"rank": one.ranks, **dict(zip(CAUSES, parts, strict=True))})
 

@@ -97,6 +97,13 @@ class Simulation:
         found = found.assign(wait_ns=span - found["work_ns"], drain_ns=self.window_ns - found["end_ns"], span_ns=span)
         return found[["work_ns", "fill_ns", "wait_ns", "drain_ns", "span_ns"]].reset_index().merge(self._held[1], on="rank")
 
+    @property
+    def waits_ns(self) -> tuple[int, ...]:
+        """Per rank what it waits between its own actions: ``wait_ns`` of ``ranks``, without a table of all else."""
+        return tuple(
+            max(end for _, end in lane) - min(start for start, _ in lane) - sum(end - start for start, end in lane) if lane else 0 for lane in self.spans
+        )
+
     @cached_property
     def stages(self) -> pd.DataFrame:
         """One row per stage: stage, rank, work_ns and the same peaks."""
