@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile 'torch==2.13.0' -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[recorder,dashboard,postgres,dev]' -c constraints.txt
-	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib  # pip would use one core
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on every core; some packages ship templates that are no Python
 	touch $@
 
 setup: $(READY)  ## make the virtual environment with pinned versions

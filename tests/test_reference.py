@@ -48,7 +48,7 @@ def references() -> dict[str, Any]:
 
 ALL = references()
 #: Those that tests of single figures read through to the report.
-REFERENCES = {name: entry for name, entry in ALL.items() if "!" not in name and (TRACES / name).stat().st_size < 1_500_000}
+REFERENCES = {name: entry for name, entry in ALL.items() if "!" not in name and (TRACES / name).stat().st_size < 800_000}
 SMALL = [name for name in REFERENCES if (TRACES / name).stat().st_size < _WHOLE_WAY]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.forged import analysis_of, checker, stripped, truth_of
 from tracekit import Analysis, analyze
 
-JOBS = ["tp4", "tp4_sp", "recompute_full", "old_names", "tp2pp4dp2_1f1b", "clock_skew", "captures/iteration_10", "pp4_1f1b", "pp4_zbh1", "p2p_batched"]
+JOBS = ["tp4", "tp4_sp", "recompute_full", "old_names", "tp2pp4dp2_1f1b", "pp4_1f1b", "pp4_zbh1", "p2p_batched"]
 
 
 def bare(shared: Path, job: str) -> tuple[dict[str, Any], Analysis]:

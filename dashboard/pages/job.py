@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import html
+import dash_ag_grid as dag
+from dash import dcc, html
 
-from dashboard.components.attributes import data
+from dashboard.components.attributes import aria, data
 from dashboard.components.guard import guarded
 from dashboard.components.query import text
 from dashboard.components.states import no_run
@@ -28,4 +29,9 @@ def draw(run_id: str) -> html.Div:
     if run is None:
         return no_run(run_id)
     follow = html.Div(id="tk-job", className="tk-job card", **data(run=str(run.id)))
-    return html.Div([html.Div(html.H1(clean(run.name, 100)), className="title"), follow], className="page narrow")
+    return html.Div([html.Div(html.H1(clean(run.name, 100)), className="title"), follow, _ahead()], className="page narrow")
+
+
+def _ahead() -> html.Div:
+    """Nothing to see: what draws figures and tables is loaded while files are read, and not when their results are there."""
+    return html.Div([dcc.Graph(figure={}, config={"staticPlot": True}), dag.AgGrid(rowData=[], columnDefs=[])], className="ahead", **aria(hidden="true"))

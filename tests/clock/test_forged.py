@@ -21,7 +21,7 @@ def moved(folder: Path, into: Path, ahead: dict[int, int]) -> None:
         (into / f"rank{rank}.json").write_text(json.dumps(trace))
 
 
-@pytest.mark.parametrize(("job", "links"), [("pp4_1f1b", "sends"), ("p2p_batched", "sends"), ("async_steps", "collectives")])
+@pytest.mark.parametrize(("job", "links"), [("p2p_batched", "sends"), ("async_steps", "collectives")])
 def test_no_figure_depends_on_the_clocks(shared: Path, tmp_path: Path, job: str, links: str) -> None:
     folder = shared / "forged" / job
     truth = truth_of(folder)

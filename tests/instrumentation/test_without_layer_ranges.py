@@ -13,7 +13,6 @@ from tracekit import analyze
 
 RECIPES: dict[str, dict[str, int | str]] = {
     "tp-sp": {},
-    "cp": {},
     "fsdp": {},
     "3d interleaved": {"schedule": "interleaved", "layers": 4, "microbatches": 2, "active": 1, "steps": 3},
 }

@@ -88,7 +88,7 @@ TIMES = st.tuples(st.integers(0, 80), st.integers(1, 20)).map(lambda t: (float(t
 NAMES = st.sampled_from(["gemm", "relu", "ncclDevKernel_AllReduce", "ncclDevKernel_SendRecv", "Memcpy HtoD"])
 
 
-@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(st.tuples(NAMES, TIMES), min_size=1, max_size=8))
 def test_the_parts_sum_to_the_step(work: list[tuple[str, tuple[float, float]]]) -> None:
     trace = passed(device_step(*((name, *times) for name, times in work)))

@@ -114,7 +114,7 @@ DRAWN: list[dict[str, Any]] = [
 ]
 
 
-@settings(max_examples=60, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=35, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(MUTATIONS, st.booleans())
 def test_what_is_read_of_a_mutated_trace_can_be_boiled_down(tmp_path: Path, mutations: list[tuple[str, float, float, bytes]], salvage: bool) -> None:
     path = tmp_path / "rank0.json"

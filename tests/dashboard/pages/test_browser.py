@@ -130,7 +130,7 @@ def test_a_forged_job_of_16_ranks_is_walked(browser: Any, serving: Serving, shar
     tab = Tab(browser, serving.address, viewport={"width": 1280, "height": 1000}, color_scheme="dark")
     walk(tab, "forged")
     tab.go("/runs/forged/collectives")
-    tab.page.wait_for_selector("#table-collectives-instances .ag-row", timeout=20_000)
+    tab.page.wait_for_selector("#table-collectives-instances .ag-row")
     assert tab.complaints == []
     tab.close()
 
@@ -150,7 +150,7 @@ def test_a_choice_goes_to_the_address_and_an_address_makes_the_choice(tab: Tab) 
 
 def test_a_table_that_is_sorted_and_filtered_is_so_again_from_its_address(tab: Tab) -> None:
     tab.go("/runs/run2/collectives")
-    tab.page.wait_for_selector("#table-collectives-instances .ag-row", timeout=20_000)
+    tab.page.wait_for_selector("#table-collectives-instances .ag-row")
     tab.page.click("#table-collectives-instances .ag-header-cell[col-id=nbytes] .ag-header-cell-label")
     tab.page.wait_for_url(re.compile(r"sort\.instances=-nbytes"))
     tab.go("/runs/run2/collectives?sort.instances=-nbytes&where.instances.kind=all_r")
