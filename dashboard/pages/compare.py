@@ -138,10 +138,10 @@ def _said(found: Comparison, claims: bool, first: View, second: View) -> html.He
     swap = html.A("Swap", href=address("/compare", a=second.id, b=first.id), className="action")
     if not claims:
         line = (
-            "These runs are not comparable: "
+            "These runs are not comparable; they differ in "
             + ", ".join(d.text() for d in found.differs[:3])
             + ("" if len(found.differs) <= 3 else f" and {len(found.differs) - 3} more")
-            + " differ."
+            + "."
         )
         said = [html.P(fmt.clean(line, 300), className="answer"), html.P("Their numbers stand side by side; no difference is claimed.", className="advice")]
     else:
