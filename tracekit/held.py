@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
+from tracekit.columns import Objects, Rows
 from tracekit.owners import CATEGORIES, NO_RULE
 from tracekit.vocabulary import LAYER_INDEX, layer_index
-
-Rows = npt.NDArray[np.int64]
-Objects = npt.NDArray[np.object_]
 
 #: Most groups of one peak; the smaller ones are taken together, one row per category.
 GROUPS = 120

@@ -10,17 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from tracekit.columns import integers
+from tracekit.columns import Mask, Objects, Rows, integers
 from tracekit.owners import CATEGORY, NO_RULE, STACK_PREFIX
 from tracekit.stated import StackPlace
 from tracekit.vocabulary import Direction
-
-Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Objects = npt.NDArray[np.object_]
 
 _UNTOLD, _PLAIN, _FORWARD, _AGAIN, _BACKWARD, _OPTIMIZER, _ZERO, _COMMUNICATION, _GATHER, _MODULE = range(10)
 _CODES = {

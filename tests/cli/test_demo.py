@@ -73,7 +73,7 @@ def test_a_second_demo_removes_the_runs_of_the_first_and_nothing_else(without_to
 
 
 def test_every_command_has_its_file_and_every_file_its_command():
-    helpers = {"__init__", "comparing", "endings", "model", "outputs", "reading", "screen", "sending"}
+    helpers = {"__init__", "comparing", "endings", "model", "flags", "outputs", "reading", "screen", "sending"}
     files = {p.stem for p in Path(demo.__file__).parent.glob("*.py")} - helpers
     assert files == {c.__name__ for c in COMMANDS}
     assert all(c.__module__ == f"tracekit.cli.{c.__name__}" for c in COMMANDS)

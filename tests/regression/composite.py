@@ -17,6 +17,8 @@ from typing import Any
 import yaml
 
 _TOKEN = re.compile(r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>[A-Za-z_][\w.-]*)|(?P<sign>&&|\|\||==|!=|!|\(|\)|,))")
+#: Signs that join values, the loosest first, and what the left one must be to be the answer.
+_SIGNS = (("||", True), ("&&", False))
 
 
 @dataclass
@@ -140,26 +142,20 @@ def value(expression: str, context: Mapping[str, Any], failed: bool) -> Any:
         assert match, f"no expression: {text[at:]!r}"
         tokens.append(match[0].strip())
         at = match.end()
-    rest = _either(tokens, context, failed)
+    rest = _joined(tokens, context, failed)
     assert not tokens, f"left over: {tokens}"
     return rest
 
 
-def _either(tokens: list[str], context: Mapping[str, Any], failed: bool) -> Any:
-    left = _both(tokens, context, failed)
-    while tokens[:1] == ["||"]:
+def _joined(tokens: list[str], context: Mapping[str, Any], failed: bool, level: int = 0) -> Any:
+    if level == len(_SIGNS):
+        return _equal(tokens, context, failed)
+    sign, decided = _SIGNS[level]
+    left = _joined(tokens, context, failed, level + 1)
+    while tokens[:1] == [sign]:
         tokens.pop(0)
-        right = _both(tokens, context, failed)
-        left = left if truth(left) else right
-    return left
-
-
-def _both(tokens: list[str], context: Mapping[str, Any], failed: bool) -> Any:
-    left = _equal(tokens, context, failed)
-    while tokens[:1] == ["&&"]:
-        tokens.pop(0)
-        right = _equal(tokens, context, failed)
-        left = right if truth(left) else left
+        right = _joined(tokens, context, failed, level + 1)
+        left = left if truth(left) is decided else right
     return left
 
 
@@ -178,7 +174,7 @@ def _one(tokens: list[str], context: Mapping[str, Any], failed: bool) -> Any:
     if token == "!":
         return not truth(_one(tokens, context, failed))
     if token == "(":
-        inner = _either(tokens, context, failed)
+        inner = _joined(tokens, context, failed)
         assert tokens.pop(0) == ")"
         return inner
     if token.startswith("'"):

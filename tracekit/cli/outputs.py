@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import json as jsonlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tracekit.cli.flags import instead_of
 from tracekit.cli.screen import rich_terminal, say, writable, write
 from tracekit.errors import UsageError
 
@@ -64,19 +63,8 @@ def asked(
     return made
 
 
-def renders(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with the flags of ``asked`` in place of its parameter ``outputs``."""
-    flags = inspect.signature(asked, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True)
-
-    @wraps(command)
-    def with_flags(**given: Any) -> Any:
-        return command(**{name: value for name, value in given.items() if name not in flags}, outputs=asked(**{name: given[name] for name in flags}))
-
-    parameters = [p for one in own.parameters.values() for p in (flags.values() if one.name == "outputs" else (one,))]
-    with_flags.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
-    return with_flags
+#: A command with the flags of ``asked`` in place of its parameter ``outputs``.
+renders = instead_of("outputs", asked)
 
 
 def tell(document: Document, outputs: Outputs, *, as_json: bool) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from tracekit.cli.flags import instead_of
 from tracekit.reading import DEFAULT, Reading
 
 Capture = Annotated[int | None, typer.Option(min=0, metavar="N", help="Use only the captures (profiler cycles) of this number.", show_default="all")]
@@ -29,16 +27,5 @@ def asked(
     return Reading(max_bytes, max_ratio, max_events, max_members, max_seconds, max_memory, salvage)
 
 
-def reads(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with the flags of ``asked`` in place of its parameter ``reading``."""
-    flags = inspect.signature(asked, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True)
-
-    @wraps(command)
-    def with_flags(**given: Any) -> Any:
-        return command(**{name: value for name, value in given.items() if name not in flags}, reading=asked(**{name: given[name] for name in flags}))
-
-    parameters = [*(p for p in own.parameters.values() if p.name not in ("reading", "debug")), *flags.values(), own.parameters["debug"]]
-    with_flags.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
-    return with_flags
+#: A command with the flags of ``asked`` in place of its parameter ``reading``.
+reads = instead_of("reading", asked)

@@ -17,12 +17,11 @@ Floats = NDArray[np.float64]
 
 #: Runs of both sides up to which p is exact; beyond, the normal approximation is as good.
 EXACT_RUNS = 60
-#: Power at which the minimum detectable effect is stated.
-POWER = 0.8
 #: Most runs per side that are asked for; more is said to be out of reach.
 MOST_RUNS = 500
 _PAIRS_AT_ONCE = 4_000_000
 
+#: Normal quantile of the power, 80 %, at which the minimum detectable effect is stated.
 _Z_POWER = 0.8416212335729143
 
 

@@ -21,19 +21,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit import held as holding
 from tracekit import schema, stack_owners
 from tracekit.blocks import blocks, lives
-from tracekit.columns import Objects, choose, integers, take
+from tracekit.columns import Objects, Rows, choose, integers, take
 from tracekit.owners import CATEGORIES
 from tracekit.snapshot_blocks import stood_before, told_by_stacks, untold
 from tracekit.trace import RankTrace
 from tracekit.windows import step_windows
-
-Rows = npt.NDArray[np.int64]
 
 #: What this fact gives.
 TABLES = ("memory_peaks", "memory_layers", "memory_curve", "memory_owners", "memory_microbatches", "memory_in_flight", "memory_accounts")
