@@ -16,6 +16,7 @@ from urllib.parse import quote
 import waitress
 from flask import Flask
 
+from dashboard.ahead import Ahead
 from dashboard.app import create_app
 from dashboard.jobs.supervisor import Supervisor
 from dashboard.library import Library
@@ -73,14 +74,17 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
             )
         except OSError as error:
             raise UsageError(f"cannot listen at {settings.host}:{settings.port} ({error.strerror or error}); choose another --port") from error
-        supervisor = Supervisor(library)
+        ahead = Ahead(app)
+        supervisor = Supervisor(library, ahead.ready)
         with _terminable():
+            ahead.start()
             supervisor.start()
             try:
                 ready(address(settings, _port(listening)))
                 listening.run()
             finally:
                 supervisor.stop()
+                ahead.close()
                 listening.close()
     finally:
         tempfile.tempdir = elsewhere

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -68,7 +67,10 @@ def save(analysis: Analysed, folder: str | Path, partial: bool = False, extras: 
             "results": stated,
         }
         _write(beside / DOCUMENT, json.dumps(document, allow_nan=False, ensure_ascii=False).encode("utf-8", "surrogatepass"), files)
+        for name in files:
+            sync(beside / name)  # all of them are written by now: the first call takes most others along
         _write(beside / MANIFEST, json.dumps({"schema": SCHEMA, "files": files}).encode(), {})
+        sync(beside / MANIFEST)
         sync(beside)
         beside.rename(folder)
         sync(folder.parent)
@@ -182,7 +184,7 @@ class StoredAnalysis:
             known = Result(stated["summary"], tables, stated["available"], stated["reason"], tuple(stated["notes"]))
             self._results[key] = known
             # texts are shared between rows, so a column of them takes little more than its references
-            self._sizes[key] = sum(int(t.memory_usage().sum()) for t in tables.values())
+            self._sizes[key] = sum(t[name].nbytes for t in tables.values() for name in t)
         return known
 
 
@@ -217,46 +219,47 @@ def _packed(column: pd.Series[Any]) -> tuple[pa.Array, tuple[str, str]]:
         raise TypeError(f"column {column.name!r} of a result is categorical; results hold plain columns")
     if dtype != "object":
         return pa.array(column, from_pandas=dtype != "float64"), (dtype, "value")
+    if pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty"):
+        return _texts(column.where(column.notna(), None).tolist()), (dtype, "value")
     values = [plain(v) for v in column.tolist()]
-    if all(v is None or isinstance(v, str) for v in values):
-        return _texts(values), (dtype, "value")
     return _texts([None if v is None else json.dumps(v, ensure_ascii=True) for v in values]), (dtype, "json")
 
 
 def _texts(values: list[str | None]) -> pa.Array:
     """Texts; what is no Unicode (lone surrogates of a hostile name) is written as it would be read from a report."""
-    safe = [None if v is None else v.encode("utf-8", "replace").decode("utf-8") for v in values]
-    return pa.array(safe, pa.string()).dictionary_encode()
+    try:
+        return pa.array(values, pa.string()).dictionary_encode()
+    except UnicodeEncodeError:
+        safe = [None if v is None else v.encode("utf-8", "replace").decode("utf-8") for v in values]
+        return pa.array(safe, pa.string()).dictionary_encode()
 
 
 def _restored(data: bytes, about: Mapping[str, Any]) -> pd.DataFrame:
     """A table back, every column in its own type."""
-    read = pq.read_table(pa.BufferReader(data))
+    read = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     if read.num_rows != about["rows"] and about["columns"]:
         raise ValueError(f"{read.num_rows} rows, want {about['rows']}")
-    index = pd.RangeIndex(about["rows"])
-    series = [_column(read.column(i), dtype, how, index) for i, (_, dtype, how) in enumerate(about["columns"])]
-    frame = pd.concat(series, axis=1) if series else pd.DataFrame(index=index)
+    columns = {i: _column(read.column(i), dtype, how) for i, (_, dtype, how) in enumerate(about["columns"])}
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(about["rows"]))
     return frame.set_axis([name for name, *_ in about["columns"]], axis=1)
 
 
-def _column(values: pa.ChunkedArray, dtype: str, how: str, index: pd.Index) -> pd.Series[Any]:
+def _column(values: pa.ChunkedArray, dtype: str, how: str) -> Any:
+    """An array, or a series where pandas would make something else of an array."""
     if dtype != "object":
         kind: Any = pd.api.types.pandas_dtype(dtype)
         if isinstance(kind, pd.api.extensions.ExtensionDtype) and hasattr(kind, "__from_arrow__"):
-            return pd.Series(kind.__from_arrow__(values), index=index)
-        return pd.Series(values.to_numpy(), index=index, dtype=dtype)
+            return kind.__from_arrow__(values)
+        return values.to_numpy().astype(dtype, copy=False)
     encoded = values.combine_chunks() if values.num_chunks else pa.array([], pa.string())
     encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.cast(pa.string()).dictionary_encode()
     distinct = [json.loads(t) if how == "json" else t for t in encoded.dictionary.to_pylist()]
-    return pd.Series([None if code is None else distinct[code] for code in encoded.indices.to_pylist()], index=index, dtype=object)
+    return pd.Series([None if code is None else distinct[code] for code in encoded.indices.to_pylist()], dtype=object)
 
 
 def _write(path: Path, data: bytes, files: dict[str, list[int]]) -> None:
     with path.open("xb") as out:
         out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
     files[path.name] = [len(data), zlib.crc32(data)]
 
 

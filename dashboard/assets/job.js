@@ -15,8 +15,7 @@
     ["ready", "Ready"],
   ];
   const ENDS = new Set(["ready", "failed", "cancelled"]);
-  const LEAVE = 150; // ms that "ready" is shown before the page goes on
-  const NEAR = 400; // ms between questions while ranks are brought together: the results are a moment away
+  const NEAR = 150; // ms between questions while ranks are brought together: the results are a moment away
 
   let following = null;
 
@@ -120,12 +119,9 @@
 
   function ended(area, told) {
     if (told.state === "ready" && told.results && area.dataset.leave !== "no") {
-      setTimeout(() => {
-        if (!area.isConnected) return;
-        // the pages are loaded already: going on inside them saves loading them again
-        window.history.replaceState({}, "", told.results);
-        window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
-      }, LEAVE);
+      // the pages are loaded already: going on inside them saves loading them again
+      window.history.replaceState({}, "", told.results);
+      window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
     }
   }
 

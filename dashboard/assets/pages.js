@@ -32,6 +32,32 @@
     });
   }
 
+  // Figures in the window are drawn first; the others follow by themselves, one at a time from the top, when the browser has nothing else to do.
+  var NEAR = "300px";             // how far below the window counts as in it
+  var drawing = 0, waiting = [], asked = false;
+
+  function turn(name) {
+    var plot = Array.prototype.find.call(document.querySelectorAll("[data-figure]"), function (p) { return p.dataset.figure === name; });
+    if (!plot || !window.IntersectionObserver) { return Promise.resolve(); }
+    return new Promise(function (resolve) {
+      var entry = { plot: plot, go: go };
+      var watch = new IntersectionObserver(function (seen) {
+        if (seen.some(function (s) { return s.isIntersecting; })) { go(); } else if (waiting.indexOf(entry) < 0) { waiting.push(entry); next(); }
+      }, { rootMargin: NEAR });
+      function go() { watch.disconnect(); waiting = waiting.filter(function (w) { return w !== entry; }); resolve(); }
+      watch.observe(plot);
+    });
+  }
+  function next() {
+    if (asked || drawing || !waiting.length) { return; }
+    asked = true;
+    (window.requestIdleCallback || function (f) { setTimeout(f, 50); })(function () {
+      asked = false;
+      if (drawing || !waiting.length) { return; }
+      waiting.reduce(function (a, b) { return b.plot.getBoundingClientRect().top < a.plot.getBoundingClientRect().top ? b : a; }).go();
+    });
+  }
+
   function lost(error) {
     var ink = scheme() === "dark" ? "#E4E9F0" : "#1F2933";
     return {
@@ -53,12 +79,16 @@
       figure: function (source, _scheme, id) {
         if (!source) { return window.dash_clientside.no_update; }
         var url = source + (source.indexOf("?") < 0 ? "?" : "&") + "theme=" + scheme();
-        return fetched(url).then(function (figure) {
+        return turn(id.name).then(function () { drawing += 1; return fetched(url); }).then(function (figure) {
           settle(id.name, "drawn");
           return { data: figure.data, layout: Object.assign({}, figure.layout, { autosize: true }) };
         }, function (error) {
           settle(id.name, "failed");
           return lost(error);
+        }).then(function (figure) {
+          // what is handed back here is drawn right after: the next one waits until that is over
+          setTimeout(function () { drawing -= 1; next(); }, 0);
+          return figure;
         });
       },
       controls: function (values, ids) {

@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Callable
 from uuid import uuid4
 
 from dashboard.jobs.children import Child
@@ -32,10 +33,12 @@ class Job:
         library: where it is stored.
         run: its id.
         worker: the lease.
+        stored: is told of the run when all of its ranks are analysed and stored.
     """
 
-    def __init__(self, library: Library, run: str, worker: str) -> None:
+    def __init__(self, library: Library, run: str, worker: str, stored: Callable[[str], object] | None = None) -> None:
         self.library, self.run, self.worker = library, run, worker
+        self._stored = stored
         self._released = threading.Event()
         self._progress = Progress("reading", "")
         self._renewed = 0.0
@@ -109,6 +112,8 @@ class Job:
                 raise ValueError(f"it names the folder {one.folder[:60]!r}")
             with self.library.db.write() as db:
                 queue.publish(db, self.run, self.worker, one.folder, one.summary, one.partial, one.stored_bytes)
+            if self._stored is not None and not one.partial:
+                self._stored(self.run)
         else:
             self._over = one
 

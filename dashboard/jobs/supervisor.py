@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from dashboard.jobs import servers
 from dashboard.jobs.job import Job
@@ -23,10 +24,12 @@ class Supervisor:
 
     Args:
         library: whose runs.
+        stored: is told of each run whose ranks are all analysed, once that is stored; it must return at once.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, stored: Callable[[str], object] | None = None) -> None:
         self.library = library
+        self._stored = stored
         self._server = servers.own()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -80,7 +83,7 @@ class Supervisor:
                 run = queue.claim(connection, worker, self.library.clock())
             if run is None:
                 return
-            job = Job(self.library, run, worker)
+            job = Job(self.library, run, worker, self._stored)
             thread = threading.Thread(target=job.work, name=f"job {run}", daemon=True)
             self._jobs[worker] = (job, thread)
             thread.start()

@@ -135,6 +135,17 @@ def test_a_forged_job_of_16_ranks_is_walked(browser: Any, serving: Serving, shar
     tab.close()
 
 
+def test_figures_below_the_window_come_last_and_by_themselves(fresh: Tab) -> None:
+    asked: list[str] = []
+    fresh.page.on("request", lambda r: asked.extend(re.findall(r"/figures/(\w+)\.json", r.url)))
+    fresh.open("/runs/run2/overview")
+    figures = fresh.page.evaluate("[...document.querySelectorAll('[data-figure]')].map(p => p.dataset.figure)")
+    below = fresh.page.evaluate("[...document.querySelectorAll('[data-figure]')].filter(p => p.getBoundingClientRect().top > 1300).map(p => p.dataset.figure)")
+    assert len(below) >= 2
+    assert asked[-len(below) :] == below
+    assert sorted(asked) == sorted(figures)
+
+
 def test_a_choice_goes_to_the_address_and_an_address_makes_the_choice(tab: Tab) -> None:
     tab.go("/runs/run2/collectives")
     tab.page.get_by_role("textbox", name="Direction").click()

@@ -15,13 +15,14 @@ import pandas as pd
 import pytest
 
 from dashboard import extras, tables
+from dashboard.ahead import Ahead
 from dashboard.app import pages, rows_of
 from dashboard.components import csv, section, table
 from dashboard.components.cache import OVERHEAD, ByteCache
 from dashboard.components.guard import as_json, guarded
 from dashboard.components.restyle import DARK_SURFACE, restyled
 from dashboard.pages import collectives, compare, definitions, memory, not_found_404, overview, pipeline, recompute, runs
-from dashboard.reading import open_run
+from dashboard.reading import EXTENSION, open_run
 from dashboard.shell import RUN_PAGES, around, place
 from dashboard.store.rows import State
 from tests.dashboard.pages.library import MemoryLibrary, row
@@ -66,6 +67,14 @@ def test_the_overview_says_what_the_report_says(opened: Open, analyses: dict[str
     assert told.headline in said
     assert told.advice in said
     assert all(c.value in said and c.detail in said for c in told.cards)
+
+
+def test_an_overview_that_is_drawn_ahead_is_not_drawn_again(app: dash.Dash, opened: Open) -> None:
+    Ahead(app.server).ready("run1").result(60)
+    held = app.server.extensions[EXTENSION].cache
+    before = len(held)
+    assert "pp-1f1b" in words(opened(overview.layout, run_id="run1"))
+    assert len(held) == before > 0
 
 
 def test_every_figure_of_a_metric_with_something_to_draw_has_a_card(opened: Open) -> None:

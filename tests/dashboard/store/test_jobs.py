@@ -36,8 +36,8 @@ def library(tmp_path: Path) -> Iterator[Library]:
 
 
 @contextmanager
-def supervised(library: Library) -> Iterator[Supervisor]:
-    supervisor = Supervisor(library)
+def supervised(library: Library, stored: Callable[[str], object] | None = None) -> Iterator[Supervisor]:
+    supervisor = Supervisor(library, stored)
     supervisor.start()
     try:
         yield supervisor
@@ -127,9 +127,10 @@ def test_a_server_may_be_killed_at_any_moment(library: Library, upload: Upload) 
     assert set(library.timelines(id)) == {(0, 0), (1, 0)}
 
 
-def test_what_is_cancelled_stops(library: Library, upload: Upload) -> None:
+def test_what_is_cancelled_stops_and_only_what_is_stored_is_told(library: Library, upload: Upload) -> None:
     id = library.create_run("x", "me", [upload("rank0.json", trace(0))])
-    with supervised(library):
+    told: list[str] = []
+    with supervised(library, told.append):
         pid = first_child(os.getpid())
         assert library.cancel(id)
         assert gone([pid])
@@ -139,6 +140,10 @@ def test_what_is_cancelled_stops(library: Library, upload: Upload) -> None:
         pid = first_child(os.getpid())
         library.delete(deleted)
         assert gone([pid])
+        assert told == []
+        whole = library.create_run("x", "me", [upload("rank0.json", trace(0, steps=2))])
+        until(library, whole, State.READY)
+    assert told == [whole]
     run = library.run(id)
     assert run is not None and (run.state, run.error, library.run(deleted)) == (State.CANCELLED, None, None)
 
