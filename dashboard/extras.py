@@ -9,6 +9,7 @@ from dashboard.components.drawings import Drawn, serialised
 from dashboard.components.query import number, text
 from dashboard.reading import View
 from tracekit.errors import UsageError
+from tracekit.memory_what_if import limited
 from tracekit.metrics import Result
 from tracekit.what_if import narrowed
 
@@ -67,13 +68,14 @@ def of_pipeline(view: View, of: Asked) -> Result | None:
 
 
 def of_memory(view: View, of: Asked) -> Result | None:
-    """Other recomputations, of microbatches of one size; None where nobody foretold them."""
+    """Other recomputations, of microbatches of one size, against the memory of a device; None where nobody foretold them."""
     result = stored(view, "memory_what_if")
     if result is None or not result.available:
         return result
     table = result.tables["alternatives"]
     size = of.size if of.size is not None and of.size in set(table["microbatch_size"]) else int(result.summary["microbatch_size"])
-    return replace(result, tables={"alternatives": table[table["microbatch_size"].eq(size)].reset_index(drop=True)})
+    chosen = replace(result, tables={"alternatives": table[table["microbatch_size"].eq(size)].reset_index(drop=True)})
+    return limited(chosen, of.limit_bytes)
 
 
 def alternatives(view: View, of: Asked) -> Drawn | None:
@@ -89,7 +91,7 @@ def recomputations(view: View, of: Asked) -> Drawn | None:
     from tracekit.figures.memory_what_if import alternatives as draw
 
     result = of_memory(view, of)
-    return None if result is None or not result.available else serialised(draw(result, of.limit_bytes))
+    return None if result is None or not result.available else serialised(draw(result))
 
 
 #: Name in the address -> its drawing.

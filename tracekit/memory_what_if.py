@@ -8,7 +8,7 @@ layers it repeats).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 from statistics import median
 from typing import Any
@@ -31,7 +31,7 @@ MODES = ("none", "selective", "full", "every", "sqrt")
 #: Most samples per microbatch, and layers per repeated one, that can be asked for.
 MOST = 2**20
 _COLUMNS = ["label", "mode", "every", "microbatch_size", "basis", "time_basis", "activation_peak_bytes", "memory_peak_bytes", "step_ns", "recompute_ns"]
-_COLUMNS += ["step_reason", "fits", "largest_microbatch", "largest_microbatch_reason"]
+_COLUMNS += ["step_reason", "fixed_bytes", "grows_bytes", "fits", "largest_microbatch", "largest_microbatch_reason"]
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,17 @@ def memory_what_if(analysis: Analysis, alternatives: Sequence[Recomputation] | N
     Returns:
         Table ``alternatives`` and the summary: ``trusted``, what it follows from (``activation_error_ratio`` and ``memory_error_ratio``: what is
         foretold of the run itself / what was measured - 1; ``layer_error_ratio``: a measured layer / its closed form - 1), what ran.
+        Of an alternative, ``fixed_bytes`` stand at any microbatch size, and ``grows_bytes`` at the run's own.
     """
     found = _basis(analysis)
     if isinstance(found, str):
         return unavailable(found)
     asked = alternatives if alternatives is not None else [Recomputation(m, 2 if m == "every" else None) for m in MODES]
-    table = pd.DataFrame([_row(found, one, memory_limit_bytes) for one in asked], columns=_COLUMNS)
-    table = table.astype({"every": "Int64", "largest_microbatch": "Int64", "fits": "boolean", "step_ns": "Int64", "recompute_ns": "Int64"})
+    table = pd.DataFrame([_row(found, one) for one in asked]).astype({"every": "Int64", "step_ns": "Int64", "recompute_ns": "Int64"})
     errors = _errors(found)
     trusted = all(abs(e) <= TRUSTED for e in errors.values() if e is not None)
     summary: dict[str, Any] = {"trusted": trusted, **errors, "microbatch_size": found.microbatch_size, "layers": len(found.whole), "mode": found.mode}
-    summary |= {"step_without_recompute_ns": round(found.step_ns - found.recompute_ns), "memory_limit_bytes": memory_limit_bytes}
+    summary |= {"step_without_recompute_ns": round(found.step_ns - found.recompute_ns)}
     notes = ["Assumed: activations, input, temporary memory and compute grow in proportion to the microbatch size; all other memory, unknown bytes too, stays."]
     notes.append("Peaks add the most activations to what stood beside them at the measured peak, which may be another moment: they tend to be high.")
     notes += [f"Step times are unknown: {why}." for why in table["step_reason"].dropna().unique()]
@@ -118,7 +118,32 @@ def memory_what_if(analysis: Analysis, alternatives: Sequence[Recomputation] | N
         notes.append("The run repeats layers: their whole activations, and what the loss holds at the end of forward, are closed forms.")
     if not trusted:
         notes.append("These numbers cannot be trusted: the run's own peaks, or its measured layers by the closed form, are not met within 15 %.")
-    return Result(summary, {"alternatives": table}, notes=tuple(notes))
+    return limited(Result(summary, {"alternatives": table}, notes=tuple(notes)), memory_limit_bytes)
+
+
+def limited(result: Result, memory_limit_bytes: int | None = None) -> Result:
+    """A memory what-if that is available, against the memory of a device: what fits, and samples per microbatch at most.
+
+    Args:
+        result: of :func:`memory_what_if`, against whatever limit.
+        memory_limit_bytes: memory of a device; None: none.
+    """
+    table, ran = result.tables["alternatives"], int(result.summary["microbatch_size"])
+    judged = pd.DataFrame([_judged(row, ran, memory_limit_bytes) for row in table.to_dict("records")], index=table.index)
+    table = table.assign(**judged).astype({"fits": "boolean", "largest_microbatch": "Int64"})
+    return replace(result, summary={**result.summary, "memory_limit_bytes": memory_limit_bytes}, tables={"alternatives": table.reindex(columns=_COLUMNS)})
+
+
+def _judged(row: Mapping[Any, Any], ran: int, limit: int | None) -> dict[str, Any]:
+    """Whether an alternative fits, and the largest microbatch with which it does; or why that is not known. ``ran``: samples of the run's own."""
+    fits = None if limit is None else bool(row["memory_peak_bytes"] <= limit)
+    largest, why = 0, "no memory limit was given"
+    if limit is not None and "fixed_bytes" not in row:
+        why = "it was stored by an earlier tracekit; read the run again"
+    elif limit is not None:
+        most = floor((limit - row["fixed_bytes"]) * ran / row["grows_bytes"])
+        largest, why = max(most, row["microbatch_size"] if fits else 0), "not even one sample fits"
+    return {"fits": fits, "largest_microbatch": largest if largest >= 1 else None, "largest_microbatch_reason": None if largest >= 1 else why}
 
 
 def _errors(b: _Basis) -> dict[str, float | None]:
@@ -239,15 +264,12 @@ def _activations(b: _Basis, one: Recomputation) -> float:
     return b.standing + max(inputs + b.loss, inputs + repeated - (b.kept if repeated else 0))
 
 
-def _row(b: _Basis, one: Recomputation, limit: int | None) -> dict[str, Any]:
+def _row(b: _Basis, one: Recomputation) -> dict[str, Any]:
     size = one.microbatch_size or b.microbatch_size
     ran = one.mode == b.mode and size == b.microbatch_size
     scale, activations = size / b.microbatch_size, _activations(b, one)
     grown = activations + b.grows
     peak = round(b.memory_peak if ran else b.fixed + grown * scale)
-    fits = None if limit is None else peak <= limit
-    largest = 0 if limit is None else max(floor((limit - b.fixed) * b.microbatch_size / grown), size if fits else 0)
-    why = "no memory limit was given" if limit is None else "not even one sample fits" if largest < 1 else None
     return {
         "label": f"{f'every:{one.every}' if one.mode == 'every' else one.mode}, b={size}",
         "mode": one.mode,
@@ -257,9 +279,8 @@ def _row(b: _Basis, one: Recomputation, limit: int | None) -> dict[str, Any]:
         "activation_peak_bytes": round(b.activation_peak if ran else activations * scale),
         "memory_peak_bytes": peak,
         **_time(b, one, size),
-        "fits": fits,
-        "largest_microbatch": None if why else largest,
-        "largest_microbatch_reason": why,
+        "fixed_bytes": b.fixed,
+        "grows_bytes": grown,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 from dash import html
 
 from dashboard.components.controls import bar, choice, words
@@ -57,9 +58,11 @@ def _figure(view: View, page: str, name: str, caption: str, drawn: Drawn | None,
 
 
 def _fitting(result: Result, limit: int) -> str:
+    """Which alternatives fit into a memory, and with how many samples per microbatch they still would."""
     table = result.tables["alternatives"]
-    fits = [str(label) for label, nbytes in zip(table["label"], table["memory_peak_bytes"], strict=True) if nbytes <= limit]
-    return f"Within {size(limit)}: " + (clean("; ".join(fits), 400) if fits else f"none of {plural(len(table), 'alternative')}") + "."
+    fits = table[table["fits"].fillna(False).astype(bool)]
+    named = [str(label) if pd.isna(most) else f"{label} (up to b={most})" for label, most in zip(fits["label"], fits["largest_microbatch"], strict=True)]
+    return f"Within {size(limit)}: " + (clean("; ".join(named), 400) if named else f"none of {plural(len(table), 'alternative')}") + "."
 
 
 def _section(said: str, advice: str, controls: Sequence[Any], refused: str, found: Section, more: Sequence[Any]) -> html.Section:

@@ -47,6 +47,8 @@ def asked(limit: int | None = None) -> Result:
     rows = [("none, b=4", 6, 4, 50e6, 0, None), ("full, b=4", 3, 1, 70e6, 20e6, 7), ("selective, b=4", 5, 3, None, None, 5)]
     names = ["label", "memory_peak_bytes", "activation_peak_bytes", "step_ns", "recompute_ns", "largest_microbatch"]
     table = pd.DataFrame(rows, columns=names).astype({"step_ns": "Int64", "recompute_ns": "Int64", "largest_microbatch": "Int64"})
+    if limit is None:
+        table["largest_microbatch"] = pd.NA
     table[["memory_peak_bytes", "activation_peak_bytes"]] *= MIB
     return Result({"memory_limit_bytes": limit}, {"alternatives": table})
 
@@ -71,7 +73,7 @@ def test_what_does_not_fit_is_pale_and_the_largest_microbatch_stands_beside() ->
     texts = [a.text for a in fig.layout.annotations]
     assert "b ≤ 7" in texts and "b ≤ 5" in texts and any("1 of 3 need more (pale)" in t for t in texts)
     assert fig.layout.shapes[0].x0 == 5
-    far = memory_what_if.alternatives(asked(), limit_bytes=2**36)
+    far = memory_what_if.alternatives(asked(2**36))
     assert far is not None and not far.layout.shapes and any("enough for all" in a.text for a in far.layout.annotations)
 
 

@@ -13,7 +13,7 @@ from tracekit.analysis import Analysis
 from tracekit.cli.simulate import size_bytes
 from tracekit.errors import UsageError
 from tracekit.job.base import Job
-from tracekit.memory_what_if import Recomputation, _Basis, _errors, _row, memory_what_if
+from tracekit.memory_what_if import Recomputation, _Basis, _errors, _judged, _row, memory_what_if
 
 #: Four layers of 100 bytes, 10 kept when repeated; core attention is 30 of them. Microbatches of 2.
 BASIS = _Basis(
@@ -23,7 +23,9 @@ BASIS = _Basis(
 
 
 def row(one: Recomputation, limit: int | None = None, **other: Any) -> dict[str, Any]:
-    return _row(replace(BASIS, **other), one, limit)
+    basis = replace(BASIS, **other)
+    got = _row(basis, one)
+    return got | _judged(got, basis.microbatch_size, limit)
 
 
 @pytest.mark.parametrize(

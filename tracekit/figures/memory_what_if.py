@@ -15,17 +15,12 @@ MIB = 2**20
 _FAR = 2
 
 
-def alternatives(result: Result, limit_bytes: int | None = None) -> go.Figure | None:
-    """Two bars per alternative of a memory what-if: its peak in MiB and its step in ms; what does not fit is pale.
-
-    Args:
-        result: of ``memory_what_if``.
-        limit_bytes: memory of a device, drawn as a line; by default the one that the what-if was asked with.
-    """
+def alternatives(result: Result) -> go.Figure | None:
+    """Two bars per alternative of a memory what-if: its peak in MiB and its step in ms; the limit is a line, what does not fit is pale."""
     table = result.tables.get("alternatives")
     if table is None or not len(table):
         return None
-    limit = limit_bytes if limit_bytes is not None else result.summary.get("memory_limit_bytes")
+    limit = result.summary.get("memory_limit_bytes")
     shown = table.head(theme.RANK_LIMIT)
     rows = [theme.label(n) for n in shown["label"]]
     fits = shown["memory_peak_bytes"].le(limit) if limit is not None else pd.Series(True, index=shown.index)
@@ -50,7 +45,7 @@ def alternatives(result: Result, limit_bytes: int | None = None) -> go.Figure | 
     for row, (_, one) in zip(rows, shown.iterrows(), strict=True):
         if pd.isna(one["step_ns"]):
             _say(fig, row, 0.0, "unknown", 2)
-        if pd.notna(one["largest_microbatch"]) and limit == result.summary.get("memory_limit_bytes"):
+        if pd.notna(one["largest_microbatch"]):
             _say(fig, row, float(one["memory_peak_bytes"]) / MIB, f"b ≤ {one['largest_microbatch']}", 1)
     if limit is not None and limit <= _FAR * shown["memory_peak_bytes"].max():
         fig.add_vline(x=limit / MIB, line={"color": theme.RED, "width": 1.5, "dash": "dash"}, row=1, col=1)

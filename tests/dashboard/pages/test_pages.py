@@ -27,6 +27,7 @@ from dashboard.shell import RUN_PAGES, around, place
 from dashboard.store.rows import State
 from tests.dashboard.pages.library import MemoryLibrary, row
 from tracekit.figures import FIGURES, theme
+from tracekit.memory_what_if import limited
 from tracekit.metrics import METRICS, Result
 from tracekit.wording import size as size_of
 
@@ -196,6 +197,9 @@ def test_other_recomputations_stand_on_the_page_of_memory(opened: Open, analyses
     said = words(opened(memory.layout, run_id="run2", size=str(size), limit="1KB"))
     assert f"none, b={size}" in said and f"none, b={size // 2}" not in said
     assert f"Within {size_of(1000)}: none of 5 alternatives." in said
+    most = limited(told, 2**30).tables["alternatives"].set_index("label").loc[f"none, b={size}", "largest_microbatch"]
+    said = words(opened(memory.layout, run_id="run2", size=str(size), limit="1GiB"))
+    assert most > size and f"none, b={size} (up to b={most})" in said
     assert "figure-memory_what_if" in [s.get("id") for s in named(opened(memory.layout, run_id="run2"), "Section")]
     assert "Compute was emulated: no activations of a model are there" in words(opened(memory.layout, run_id="run1"))
     assert "Read it again" in words(opened(memory.layout, run_id="run3"))
