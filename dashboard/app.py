@@ -160,4 +160,5 @@ def rows_of(asked: dict[str, Any] | None, of: dict[str, Any] | None) -> Any:
     chosen = with_words(shown(frame, {str(k): str(v) for k, v in (of.get("only") or {}).items()}), words)
     start, end = int(asked.get("startRow") or 0), int(asked.get("endRow") or 0)
     columns = [c for c in of.get("columns") or () if c in frame]
-    return {"rowData": block(chosen, columns, start, end, asked.get("sortModel") or (), of.get("heads")), "rowCount": len(chosen)}
+    rows = block(chosen, columns, start, end, asked.get("sortModel") or (), of.get("heads"), f"{of.get('metric')}.{of.get('table')}")
+    return {"rowData": rows, "rowCount": len(chosen)}

@@ -32,6 +32,7 @@ from tracekit.passes import run_passes
 from tracekit.reading import DEFAULT, Doing, Reading
 from tracekit.trace import RankFacts, RankTrace
 from tracekit.vocabulary import Severity
+from tracekit.wording import plural
 
 #: progress(done, total, what): called after each source.
 Progress = Callable[[int, int, str], None]
@@ -106,7 +107,8 @@ def ingest(
     findings += [finding("file_refused", Severity.ERROR, e.reason, file=e.path, offset=e.offset) for e in refused]
     if found.ignored:
         named = [name.removeprefix(f"{within}/") for name in found.ignored[:5]]
-        says = f"{len(found.ignored)} other files were ignored: {', '.join(named)}{', …' if len(found.ignored) > 5 else ''}"
+        many = f"{plural(len(found.ignored), 'other file')} {'was' if len(found.ignored) == 1 else 'were'} ignored"
+        says = f"{many}: {', '.join(named)}{', …' if len(found.ignored) > 5 else ''}"
         findings.append(finding("files_ignored", Severity.INFO, says, count=len(found.ignored)))
     return Ingested(ranks, tuple(findings))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from dash import html
@@ -52,7 +53,7 @@ def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Map
             continue
         if drawn is not None:
             todo.append((drawing, drawn))
-    narrow = [d.name for d, _ in todo if d.name not in WIDE]
+    wide = widened([d.name for d, _ in todo])
     made: list[Any] = []
     for drawing, drawn in todo:
         made.append(
@@ -66,10 +67,23 @@ def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Map
                 definition=f"/definitions#metric-{metric}",
                 here=here,
                 query={**query, "g": view.generation},
-                wide=narrow == [drawing.name],
+                wide=drawing.name in wide,
             )
         )
     return [*made, *failed]
+
+
+def widened(names: Sequence[str]) -> set[str]:
+    """Which figures, in the order of the page, take a whole row: those of many lanes, and one that would leave half of its row empty.
+
+    >>> sorted(widened(["memory_peak", "memory_curve", "activations", "in_flight"]))
+    ['memory_curve', 'memory_peak']
+    """
+    wide: set[str] = set()
+    for many, beside in groupby(names, WIDE.__contains__):
+        group = list(beside)
+        wide |= set(group if many else group[: len(group) % 2])
+    return wide
 
 
 def section(

@@ -10,6 +10,7 @@ import pandas as pd
 from dash import dcc, html
 
 from dashboard.components.attributes import data
+from dashboard.components.nulls import words
 from dashboard.components.query import address, matching, text
 from dashboard.reading import View
 from tracekit import wording as fmt
@@ -58,7 +59,7 @@ def table(
     kept = [c for c in kept if frame[c].notna().any()]
     chosen = shown(frame, only)
     heads, rows = headers(chosen, kept), len(chosen)
-    order, words = sorting((query or {}).get(f"sort.{name}", sort)), {c: w for c, w in holding(query or {}, name).items() if c in kept}
+    order, held = sorting((query or {}).get(f"sort.{name}", sort)), {c: w for c, w in holding(query or {}, name).items() if c in kept}
     defs = [
         {
             "field": c,
@@ -70,7 +71,7 @@ def table(
         }
         for c in kept
     ]
-    csv = address(f"/api/runs/{view.id}/tables/{metric}/{name}.csv", **only, **{f"where.{name}.{c}": w for c, w in words.items()})
+    csv = address(f"/api/runs/{view.id}/tables/{metric}/{name}.csv", **only, **{f"where.{name}.{c}": w for c, w in held.items()})
     key = f"{metric}.{name}"
     head = html.Header(
         [
@@ -85,7 +86,7 @@ def table(
             dag.AgGrid(
                 id={"type": "rows", "of": key},
                 columnDefs=defs,
-                filterModel={c: {"filterType": "text", "type": "contains", "filter": w} for c, w in words.items()},
+                filterModel={c: {"filterType": "text", "type": "contains", "filter": w} for c, w in held.items()},
                 rowModelType="infinite",
                 defaultColDef={"sortable": True, "resizable": True, "minWidth": 108, "cellClassRules": {"unknown": "params.value === 'unknown'"}},
                 dashGridOptions={
@@ -138,9 +139,9 @@ def holding(query: Mapping[str, Any], table: str) -> dict[str, str]:
     return {name.removeprefix(start): text(words) for name, words in query.items() if name.startswith(start) and text(words)}
 
 
-def with_words(frame: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
+def with_words(frame: pd.DataFrame, held: Mapping[str, str]) -> pd.DataFrame:
     """Rows whose texts hold these words, capitals or not; a column that is not there, or holds no text, narrows nothing."""
-    for column, wanted in words.items():
+    for column, wanted in held.items():
         if column in frame and is_text(frame[column]):
             frame = frame[frame[column].astype(object).astype(str).str.contains(wanted, case=False, regex=False) & frame[column].notna()]
     return frame
@@ -169,9 +170,15 @@ def headers(frame: pd.DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 
 def block(
-    frame: pd.DataFrame, columns: Sequence[str], start: int, end: int, sort: Sequence[Mapping[str, Any]] = (), heads: Mapping[str, str] | None = None
+    frame: pd.DataFrame,
+    columns: Sequence[str],
+    start: int,
+    end: int,
+    sort: Sequence[Mapping[str, Any]] = (),
+    heads: Mapping[str, str] | None = None,
+    of: str = "",
 ) -> list[dict[str, str]]:
-    """Rows ``start`` to ``end`` of a table as the grid shows them: cells as text, one unit per column, null reads ``unknown``.
+    """Rows ``start`` to ``end`` of a table as the grid shows them: cells as text, one unit per column, null reads ``unknown`` or what it is.
 
     Args:
         frame: all rows that can be scrolled to, as ``shown`` gives them.
@@ -181,6 +188,7 @@ def block(
         sort: as ag-grid writes it: ``[{"colId": "wait_ns", "sort": "desc"}]``; columns that the table has not are left out.
         heads: the headers that stand over the grid. Where the run has got a newer analysis since, and the header of a column would be
             another by now, its cells say their units themselves.
+        of: ``metric.table``, which says what its nulls mean (``dashboard.components.nulls``).
     """
     by = [s for s in sort if s.get("colId") in frame.columns]
     if by:
@@ -190,6 +198,7 @@ def block(
     columns = [c for c in columns if c in part]
     now = headers(frame, columns)
     cells = {c: _cells(c, frame[c], part[c], alone=heads is not None and heads.get(c) != now[c]) for c in columns}
+    cells = {c: [own if v == fmt.UNKNOWN else v for v, own in zip(vs, words(of, c, part), strict=True)] if fmt.UNKNOWN in vs else vs for c, vs in cells.items()}
     return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)] if cells else []
 
 

@@ -240,6 +240,15 @@ def test_null_reads_unknown_and_a_column_keeps_one_unit() -> None:
     assert table.block(frame, ["wait_ns", "name"], 1, 3) == [{"wait_ns": "unknown", "name": "b"}, {"wait_ns": "0.000", "name": "c"}]
 
 
+def test_a_null_that_is_no_gap_in_what_is_known_says_what_it_is() -> None:
+    peaks = pd.DataFrame({"step": pd.array([None, 4], dtype="Int64"), "input_bytes": pd.array([None, 1], dtype="Int64")})
+    assert table.block(peaks, ["step", "input_bytes"], 0, 2, of="memory.peaks")[0] == {"step": "whole trace", "input_bytes": "unknown"}
+    sent = pd.DataFrame({"needs_receive": [False, True], "transfer_start_ns": pd.array([None, None], dtype="Int64")})
+    assert [r["transfer_start_ns"] for r in table.block(sent, ["transfer_start_ns"], 0, 2, of="pipeline.actions")] == ["none", "unknown"]
+    layers = pd.DataFrame({"layer": ["head", None], "layer_index": pd.array([None, None], dtype="Int64")})
+    assert [r["layer_index"] for r in table.block(layers, ["layer_index"], 0, 2, of="collectives.instances")] == ["none", "unknown"]
+
+
 def test_a_narrowed_table_has_the_unit_and_the_zero_of_its_own_rows() -> None:
     frame = pd.DataFrame({"step": [0, 1, 1], "wait_ns": [2_000_000_000, 300_000, 100_000], "start_ns": [5, 7_000, 9_000]})
     rows = table.shown(frame, {"step": "1"})
