@@ -38,8 +38,8 @@ BRIEF: Mapping[Key, Callable[[pd.DataFrame], pd.DataFrame]] = {
 }
 #: Tables that comparisons do not read either; they count sends, and take the cost of layers from single collectives.
 NOT_COMPARED: Collection[Key] = frozenset(LEFT_OUT) - {("collectives", "p2p")}
-#: Tables that the sentence of the list of runs does not read either: it is made of sums.
-NOT_SAID: Collection[Key] = frozenset({*LEFT_OUT, *BRIEF, ("memory", "owners")})
+#: Tables that the sentence of the list of runs reads; of all others it needs no more than the summary beside them.
+SAID: Collection[Key] = frozenset({("budget", "ranks"), ("budget", "account"), ("breakdown", "devices"), ("step_time", "steps")})
 
 
 def on_page(metric: str, name: str, frame: pd.DataFrame) -> pd.DataFrame:

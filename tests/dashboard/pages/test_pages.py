@@ -21,6 +21,7 @@ from dashboard.components import csv, section, table
 from dashboard.components.cache import OVERHEAD, ByteCache
 from dashboard.components.guard import as_json, guarded
 from dashboard.components.restyle import DARK_SURFACE, restyled
+from dashboard.jobs.summary import summary_of
 from dashboard.pages import collectives, compare, definitions, memory, not_found_404, overview, pipeline, recompute, runs
 from dashboard.reading import EXTENSION, open_run
 from dashboard.shell import RUN_PAGES, around, place
@@ -68,6 +69,14 @@ def test_the_overview_says_what_the_report_says(opened: Open, analyses: dict[str
     assert told.headline in said
     assert told.advice in said
     assert all(c.value in said and c.detail in said for c in told.cards)
+
+
+@pytest.mark.parametrize("name", ["tp", "pp-1f1b", "recompute-full"])
+def test_the_list_of_runs_says_what_the_report_says(analyses: dict[str, Any], name: str) -> None:
+    from tracekit.report.headline import headline
+
+    analysis = getattr(analyses[name], "analysis", analyses[name])
+    assert summary_of(analysis).headline == headline(analysis.to_dict())[0]
 
 
 def test_an_overview_that_is_drawn_ahead_is_not_drawn_again(app: dash.Dash, opened: Open) -> None:
