@@ -15,7 +15,7 @@ from dashboard.components.figure import WIDE, card
 from dashboard.components.query import chosen_steps, narrowed, run_page
 from dashboard.components.states import unavailable
 from dashboard.components.table import table
-from dashboard.components.text import facts, grid, tags
+from dashboard.components.text import facts, folded, grid, tags
 from dashboard.reading import View
 from tracekit.report.parts import Section
 from tracekit.report.sections import SECTIONS, other
@@ -113,11 +113,9 @@ def section(
             html.P([found.question, " ", html.A("Definition", href=f"/definitions#{anchor}", className="quiet-link")], className="question"),
         ]
     )
-    numbers = [grid(g) for g in found.grids]
-    fold = bool(drawn) or brief
     worded_tables: list[Any] = []
-    if numbers:
-        worded_tables = [html.Details([html.Summary("Numbers"), *numbers], className="fold")] if fold else [html.Div(numbers, className="card plain")]
+    if found.grids:
+        worded_tables = [folded(found.grids) if drawn or brief else html.Div([grid(g) for g in found.grids], className="card plain")]
     notes = [html.P(f"{found.obtained}.", className="note"), *(html.P(n, className="note") for n in found.notes)]
     parts = [
         head,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from dash import html
 
-from dashboard.components.attributes import aria
+from dashboard.components.attributes import aria, data
 from tracekit.report.parts import Card, Finding, Grid
 from tracekit.wording import UNKNOWN
 
@@ -53,13 +54,24 @@ def cards(made: Sequence[Card]) -> html.Dl:
     return html.Dl([html.Div([html.Dt(c.label), html.Dd(value(c.value)), html.P(c.detail)], className="number") for c in made], className="numbers")
 
 
+def folded(grids: Sequence[Grid]) -> html.Details:
+    """Worded tables behind a line that opens them; ``assets/folds.js`` builds them then, from what is stated here."""
+    stated = [{"title": g.title, "header": g.header, "rows": g.rows, "numeric": g.numeric, "note": _note(g)} for g in grids]
+    place = html.Div(className="later", **data(grids=json.dumps(stated, ensure_ascii=False, separators=(",", ":"))))
+    return html.Details([html.Summary("Numbers"), place], className="fold")
+
+
 def grid(g: Grid) -> html.Div:
     """A worded table of a few rows."""
     head = html.Thead(html.Tr([html.Th(h, scope="col", className="num" if n else "") for h, n in zip(g.header, g.numeric, strict=True)]))
     body = html.Tbody([html.Tr([_cell(c, n) for c, n in zip(row, g.numeric, strict=True)]) for row in g.rows])
     table = html.Div(html.Table([head, body]), className="scroll", tabIndex=0, role="region", **aria(label=g.title))
-    note = [html.P(g.note.replace("the JSON report holds all", "the report of tracekit analyze holds all") + ".", className="note")] if g.note else []
+    note = [html.P(_note(g), className="note")] if g.note else []
     return html.Div([html.H4(g.title), table, *note], className="grid")
+
+
+def _note(g: Grid) -> str:
+    return g.note.replace("the JSON report holds all", "the report of tracekit analyze holds all") + "." if g.note else ""
 
 
 def _cell(text: str, numeric: bool) -> html.Td:

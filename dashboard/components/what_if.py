@@ -13,7 +13,7 @@ from dashboard.components.drawings import Drawn
 from dashboard.components.figure import card
 from dashboard.components.guard import Query
 from dashboard.components.query import run_page, text
-from dashboard.components.text import facts, grid, tags
+from dashboard.components.text import facts, folded, tags
 from dashboard.extras import LIMIT, MICROBATCHES, SIZE, alternatives, asked, of_memory, of_pipeline, recomputations, stored
 from dashboard.reading import View
 from tracekit.metrics import Result
@@ -68,9 +68,8 @@ def _fitting(result: Result, limit: int) -> str:
 def _section(said: str, advice: str, controls: Sequence[Any], refused: str, found: Section, more: Sequence[Any]) -> html.Section:
     head = html.Header([html.Div([html.H2("What if"), tags(found.tags)], className="title"), html.P([said, " ", html.B(advice)], className="question")])
     complaint = [html.P(clean(refused, 200), className="note", role="alert")] if refused else []
-    folded = html.Details([html.Summary("Numbers"), *(grid(g) for g in found.grids)], className="fold")
     notes = html.Div([html.P(n, className="note") for n in found.notes], className="notes")
-    return html.Section([head, bar(controls), *complaint, facts(found.facts), *more, folded, notes], className="metric", id="metric-what_if")
+    return html.Section([head, bar(controls), *complaint, facts(found.facts), *more, folded(found.grids), notes], className="metric", id="metric-what_if")
 
 
 def _none(result: Result | None, command: str) -> html.Section:

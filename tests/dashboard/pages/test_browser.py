@@ -146,6 +146,25 @@ def test_figures_below_the_window_come_last_and_by_themselves(fresh: Tab) -> Non
     assert sorted(asked) == sorted(figures)
 
 
+def test_numbers_are_there_when_they_are_opened_and_follow_the_choice_of_steps(tab: Tab) -> None:
+    tab.go("/runs/run2/overview")
+    fold = tab.page.locator("#metric-step_time .fold")
+    assert fold.locator("td").count() == 0
+    fold.locator("summary").click()
+    cells = "[...document.querySelectorAll('#metric-step_time .fold td')].map(c => c.textContent)"
+    tab.until(f"{cells}.length > 0")
+    every = tab.page.evaluate(cells)
+    stated = tab.page.evaluate("JSON.parse(document.querySelector('#metric-step_time .fold > .later').dataset.grids)")
+    assert every == [c for g in stated for row in g["rows"] for c in row]
+    tab.page.evaluate(
+        "() => { const at = document.querySelector('#metric-step_time .fold > .later');"
+        "at.dataset.grids = JSON.stringify([{title: 't', header: ['<b>'], rows: [['<i>'], ['unknown']], numeric: [false], note: ''}]) }"
+    )
+    tab.until(f"JSON.stringify({cells}) === JSON.stringify(['<i>', 'unknown'])")
+    assert tab.page.locator("#metric-step_time .fold td.unknown").count() == 1
+    assert tab.complaints == []
+
+
 def test_a_choice_goes_to_the_address_and_an_address_makes_the_choice(tab: Tab) -> None:
     tab.go("/runs/run2/collectives")
     tab.page.get_by_role("textbox", name="Direction").click()

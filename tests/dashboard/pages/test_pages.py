@@ -47,7 +47,9 @@ def _texts(node: Any) -> Iterator[str]:
         for one in node:
             yield from _texts(one)
     elif isinstance(node, dict):
-        yield from _texts((node.get("props") or {}).get("children"))
+        props = node.get("props") or {}
+        yield from _texts(props.get("children"))
+        yield from _texts([cell for g in json.loads(props.get("data-grids", "[]")) for row in (g["header"], *g["rows"]) for cell in row])
 
 
 def named(node: Any, kind: str) -> list[dict[str, Any]]:
