@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tracekit import facts_file
 from tracekit.errors import InputError
 from tracekit.gather import Boiled
 from tracekit.ingest import Place, ingest
 from tracekit.reading import Doing, Reading
-from tracekit.trace import RankTrace
+from tracekit.trace import RankFacts, RankTrace
 
 
 def write(folder: Path, ranks: int) -> list[Path]:
@@ -38,6 +39,19 @@ class Told:
     def __call__(self, total: int, number: int, name: str, doing: Doing) -> None:
         with self.path.open("a") as out:
             out.write(f"{number}/{total} {doing.stage} {doing.share}\n")
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """Facts of sources in a folder."""
+
+    folder: Path
+
+    def remember(self, number: int, label: str, facts: Sequence[RankFacts]) -> None:
+        facts_file.save(facts, self.folder / f"{number}.facts", label)
+
+    def known(self, number: int, label: str) -> list[RankFacts] | None:
+        return facts_file.load(self.folder / f"{number}.facts", label)
 
 
 def test_each_trace_is_handed_over_as_read_and_as_passed(tmp_path: Path) -> None:
@@ -66,6 +80,22 @@ def test_how_far_each_file_is_is_told_by_the_process_that_reads_it(tmp_path: Pat
     for number in stages:
         shares = [float(share) for n, _, share in told if n == number]
         assert shares == sorted(shares) and shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_known_already_is_not_read(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "job").mkdir()
+    paths, kept = write(tmp_path / "job", 3), Remembering(tmp_path)
+    whole = ingest(paths, workers=workers, remember=kept.remember)
+    assert sorted(p.name for p in tmp_path.glob("*.facts")) == ["0.facts", "1.facts", "2.facts"]
+    (tmp_path / "1.facts").unlink()
+    for rank in (0, 2):
+        paths[rank].write_text("no trace any more")
+    done: list[tuple[int, str]] = []
+    again = ingest(paths, workers=workers, known=kept.known, progress=lambda n, total, what: done.append((n, Path(what).name)))
+    assert done == [(1, "rank0.json"), (2, "rank2.json"), (3, "rank1.json")]
+    assert list(again.ranks) == list(whole.ranks) == [(0, 0), (1, 0), (2, 0)]
+    assert [f["extent"]["start_ns"].tolist() for f in again.ranks.values()] == [f["extent"]["start_ns"].tolist() for f in whole.ranks.values()]
 
 
 def test_a_process_that_ends_takes_only_its_own_file_along(tmp_path: Path) -> None:

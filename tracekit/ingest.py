@@ -45,6 +45,10 @@ Early = Callable[[Mapping[Place, Boiled]], None]
 #: along(how many sources there are, number of this one, what is shown of it, how far it is): called in the process that reads, so it must be picklable.
 Along = Callable[[int, int, str, Doing], None]
 _Told = Callable[[int, str, Doing], None]
+#: remember(number of the source, what is shown of it, its facts): called in the process that reads, so it must be picklable.
+Remember = Callable[[int, str, Sequence[RankFacts]], None]
+#: known(number of the source, what is shown of it): facts that were remembered, or None where it is to be read; called in this process.
+Known = Callable[[int, str], list[RankFacts] | None]
 
 #: Below this many compressed bytes, starting worker processes costs more than it saves.
 _WORTH_A_POOL = 4 << 20
@@ -74,6 +78,8 @@ def ingest(
     keep: Keep | None = None,
     early: Early | None = None,
     along: Along | None = None,
+    remember: Remember | None = None,
+    known: Known | None = None,
 ) -> Ingested:
     """Read every rank found under the paths and boil it down.
 
@@ -87,6 +93,8 @@ def ingest(
         keep: is given every trace while it is here, in the process that read it.
         early: is given what is known so far, after each source.
         along: is told how far each source is while it is read, stage by stage.
+        remember: is given the facts of each source that was read, once they are whole.
+        known: knows the facts of sources that need not be read.
 
     Raises:
         InputError: a path is missing, holds no trace, or a trace in it is damaged.
@@ -95,7 +103,7 @@ def ingest(
         found = find(paths, reading, Path(scratch))
         sources = [s if within is None else s.within(within) for s in found.sources]
         outcome: dict[int, list[RankFacts] | InputError] = {}
-        for number, result in _boil_all(sources, workers, progress, reading, keep, along):
+        for number, result in _boil_all(sources, workers, progress, reading, keep, along, remember, known):
             outcome[number] = result
             if early is not None and not isinstance(result, InputError):
                 early(_boiled(outcome, sources))
@@ -124,12 +132,14 @@ def traces(paths: Sequence[str | Path], reading: Reading = DEFAULT, capture: int
             yield from (run_passes(trace) for trace in _joined(source, reading) if capture in (None, trace.meta.capture))
 
 
-def boil(source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, number: int = 0, along: _Told | None = None) -> list[RankFacts] | InputError:
+def boil(
+    source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, number: int = 0, along: _Told | None = None, remember: Remember | None = None
+) -> list[RankFacts] | InputError:
     """The ranks of one source, from its files to their facts; with ``reading.keep_going`` the refusal, if it is refused."""
     if along is not None:
         reading = replace(reading, tell=partial(along, number, _label(source)))
     try:
-        return [_passed(trace, keep, (number, i), reading) for i, trace in enumerate(_joined(source, reading))]
+        facts = [_passed(trace, keep, (number, i), reading) for i, trace in enumerate(_joined(source, reading))]
     except InputError as error:
         if reading.keep_going:
             return error
@@ -141,6 +151,9 @@ def boil(source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, n
         if reading.keep_going:
             return refusal
         raise refusal from error
+    if remember is not None:
+        remember(number, _label(source), facts)
+    return facts
 
 
 def _passed(trace: RankTrace, keep: Keep | None, place: Place, reading: Reading) -> RankFacts:
@@ -187,30 +200,45 @@ def _completed(trace: RankTrace, source: Source, by_name: int | None) -> RankTra
 
 
 def _boil_all(
-    sources: list[Source], workers: int | None, progress: Progress | None, reading: Reading, keep: Keep | None, along: Along | None
+    sources: list[Source],
+    workers: int | None,
+    progress: Progress | None,
+    reading: Reading,
+    keep: Keep | None,
+    along: Along | None,
+    remember: Remember | None,
+    known: Known | None,
 ) -> Iterable[tuple[int, list[RankFacts] | InputError]]:
     """Facts of every source, or its refusal, with its place in the list, as they become ready."""
     tell = progress or (lambda done, total, what: None)
     told: _Told | None = None if along is None else partial(along, len(sources))
-    size = sum(s.trace.path.stat().st_size for s in sources)
-    n = min(len(sources), workers if workers is not None else (os.cpu_count() or 1) if size > _WORTH_A_POOL else 1)
+    left = set(range(len(sources)))
+
+    def over(i: int) -> None:
+        left.discard(i)
+        tell(len(sources) - len(left), len(sources), _label(sources[i]))
+
+    for i in sorted(left):
+        facts = None if known is None else known(i, _label(sources[i]))
+        if facts is not None:
+            yield i, facts
+            over(i)
+    size = sum(sources[i].trace.path.stat().st_size for i in left)
+    n = min(len(left), workers if workers is not None else (os.cpu_count() or 1) if size > _WORTH_A_POOL else 1)
     capped = reading.max_memory is not None or reading.max_seconds is not None
     if n <= 1 and not capped:
-        for i, source in enumerate(sources):
-            yield i, boil(source, reading, keep, i, told)
-            tell(i + 1, len(sources), _label(source))
+        for i in sorted(left):
+            yield i, boil(sources[i], reading, keep, i, told, remember)
+            over(i)
         return
     pool: Executor = ThreadPoolExecutor(max(n, 1)) if capped else ProcessPoolExecutor(n, mp_context=get_context("spawn"))
     work = _boil_isolated if capped else boil
-    left = set(range(len(sources)))
     with pool:
-        places = {pool.submit(work, source, reading, keep, i, told): i for i, source in enumerate(sources)}
+        places = {pool.submit(work, sources[i], reading, keep, i, told, remember): i for i in sorted(left)}
         try:
             for future in as_completed(places):
-                result, i = future.result(), places[future]
-                left.discard(i)
-                yield i, result
-                tell(len(sources) - len(left), len(sources), _label(sources[i]))
+                yield places[future], future.result()
+                over(places[future])
             return
         except BrokenProcessPool as error:
             if not reading.keep_going:
@@ -223,14 +251,15 @@ def _boil_all(
             raise
     # which file ended its process cannot be told, so each of those that are left gets a process to itself
     for i in sorted(left):
-        yield i, _boil_isolated(sources[i], reading, keep, i, told)
-        left.discard(i)
-        tell(len(sources) - len(left), len(sources), _label(sources[i]))
+        yield i, _boil_isolated(sources[i], reading, keep, i, told, remember)
+        over(i)
 
 
-def _boil_isolated(source: Source, reading: Reading, keep: Keep | None, number: int, along: _Told | None) -> list[RankFacts] | InputError:
+def _boil_isolated(
+    source: Source, reading: Reading, keep: Keep | None, number: int, along: _Told | None, remember: Remember | None
+) -> list[RankFacts] | InputError:
     try:
-        return isolated(boil, (source, reading, keep, number, along), source.trace.label, reading.max_memory, reading.max_seconds)
+        return isolated(boil, (source, reading, keep, number, along, remember), source.trace.label, reading.max_memory, reading.max_seconds)
     except InputError as error:
         if reading.keep_going:
             return error

@@ -163,10 +163,15 @@ def _trace(file: Any, about: Mapping[str, Any]) -> RankTrace:
         raise ValueError("row groups are missing")
     events, samples = frames.pop("events"), frames.pop("samples")
     _check(events, samples)
-    return RankTrace(events, samples, _meta(about["meta"]), tuple(about["findings"]), frames)
+    return RankTrace(events, samples, meta_of(about["meta"]), tuple(about["findings"]), frames)
 
 
-def _meta(written: Mapping[str, Any]) -> RankMeta:
+def meta_of(written: Mapping[str, Any]) -> RankMeta:
+    """The meta that JSON holds, as ``asdict`` made it.
+
+    Raises:
+        msgspec.ValidationError: it is none.
+    """
     meta: RankMeta = msgspec.convert(written, RankMeta, strict=False)
     groups = {name: {**group, "ranks": tuple(group.get("ranks") or ())} for name, group in meta.groups.items()}
     return RankMeta(**{**{f: getattr(meta, f) for f in meta.__dataclass_fields__}, "groups": groups})

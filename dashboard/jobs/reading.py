@@ -19,17 +19,17 @@ from pathlib import Path
 
 from dashboard.jobs.along import Line, listening
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
+from dashboard.jobs.remembered import Remembered
 from dashboard.jobs.summary import summary_of
 from dashboard.jobs.what_ifs import simulated
 from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, size_of, write_timelines
 from tracekit import pyramid, store, stored
-from tracekit.analysis import Analysis, of_ranks
+from tracekit.analysis import of_ranks
 from tracekit.durable import sync
 from tracekit.errors import InputError, TracekitError
 from tracekit.gather import Boiled, gather
 from tracekit.ingest import Ingested, Place, ingest
-from tracekit.metrics import Result
-from tracekit.trace import RankTrace
+from tracekit.trace import RankFacts, RankTrace
 from tracekit.wording import clean, plural, size
 
 #: An early analysis may take this share of the time; the rest is for reading.
@@ -73,12 +73,24 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
     folder = Path(order.folder)
     for name in (RANKS, TIMELINES):
         (folder / name / order.attempt).mkdir()
-    watch = _Watch(order, tell)
+    remembered = Remembered(folder, order.attempt)
+    remembered.adopt()
+    watch = _Watch(order, tell, remembered)
     tell(Progress("reading", "looking for traces"))
-    keep = Keep(folder, order.attempt, order.min_free_bytes)
     workers = order.readers if size_of(files) > _WORTH_PROCESSES else 1
     with listening(watch.along) as along:
-        ingested = ingest([files], workers=workers, progress=watch.read, reading=order.reading, within=files, keep=keep, early=watch.early, along=along)
+        ingested = ingest(
+            [files],
+            workers=workers,
+            progress=watch.read,
+            reading=order.reading,
+            within=files,
+            keep=Keep(folder, order.attempt, order.min_free_bytes),
+            early=watch.early,
+            along=along,
+            remember=remembered.remember,
+            known=watch.known,
+        )
     tell(watch.progress("analysing", f"brings {plural(len(ingested.ranks), 'rank')} together"))
     analysis = of_ranks(ingested)
     for name in (RANKS, TIMELINES):
@@ -86,7 +98,10 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
         sync(folder / name)
     write_timelines(folder, _timelines(ingested, watch.boiled, order.attempt))
     _sweep(folder, order.attempt)  # before the run is measured: what is gone counts against no quota
-    _show(order, analysis, f"{order.attempt}-full", simulated(analysis), tell)
+    name = f"{order.attempt}-full"
+    stored.save(analysis, folder / ANALYSES / name, extras=simulated(analysis))
+    remembered.forget()
+    tell(Analysed(name, False, size_of(folder), summary_of(analysis)))
     tell(Done())
 
 
@@ -142,15 +157,26 @@ class _Watch:
 
     order: Order
     tell: Callable[[News], None]
+    remembered: Remembered
     began: float = field(default_factory=time.monotonic)
     boiled: Mapping[Place, Boiled] = field(default_factory=dict)
     done: int = 0
     total: int = 0
     shown: int = 0
     again_at: float = 0.0
+    known_sources: int = 0
+    known_events: int = 0
     now: dict[int, _Now] = field(default_factory=dict)
     told_at: float = field(default_factory=time.monotonic)
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def known(self, number: int, label: str) -> list[RankFacts] | None:
+        """What an earlier attempt has read; its time was another's, so it is no part of how fast this one is."""
+        facts = self.remembered.known(number, label)
+        if facts is not None:
+            self.known_sources += 1
+            self.known_events += sum(_events(f) for f in facts)
+        return facts
 
     def along(self, line: Line) -> None:
         """A file is so far."""
@@ -184,11 +210,13 @@ class _Watch:
     def progress(self, stage: str, message: str) -> Progress:
         """Where it stands."""
         took = time.monotonic() - self.began
-        read = sum(int(b.facts["extent"]["events"].iloc[0]) for b in self.boiled.values())
+        read = sum(_events(b.facts) for b in self.boiled.values())
         events = read + sum(file.events or 0 for file in self.now.values())
-        per_s = (read + sum(file.share * (file.events or 0) for file in self.now.values())) / took if events and took > 0 else None
+        own = read - self.known_events + sum(file.share * (file.events or 0) for file in self.now.values())
+        per_s = own / took if own > 0 and took > 0 else None
         share = min(1.0, (self.done + sum(file.share for file in self.now.values())) / self.total) if self.total else None
-        left = took * (1 - share) / share if share and share >= _TELLING_SHARE and stage == "reading" else None
+        mine = (share or 0.0) - (self.known_sources / self.total if self.total else 0.0)
+        left = took * (1 - (share or 0.0)) / mine if mine >= _TELLING_SHARE and stage == "reading" else None
         ranks = {b.facts.meta.rank for b in self.boiled.values() if b.facts.meta.rank is not None}
         return Progress(stage, message, self.done, self.total, events, per_s, left, sorted(ranks), share)
 
@@ -201,7 +229,9 @@ class _Watch:
         began = time.monotonic()
         try:
             ranks, findings = gather(list(self.boiled.values()))
-            _show(self.order, of_ranks(Ingested(ranks, tuple(findings))), f"{self.order.attempt}-{self.shown}", {}, self.tell, partial=True)
+            analysis, folder, name = of_ranks(Ingested(ranks, tuple(findings))), Path(self.order.folder), f"{self.order.attempt}-{self.shown}"
+            stored.save(analysis, folder / ANALYSES / name, partial=True)
+            self.tell(Analysed(name, True, size_of(folder), summary_of(analysis)))
         except (InputError, TracekitError):
             # so far they contradict each other or lack a rank; with the others they may not, and if they do the end says so
             self.again_at = began
@@ -210,16 +240,14 @@ class _Watch:
         self.again_at = time.monotonic() + (time.monotonic() - began) / _EARLY_SHARE
 
 
-def _show(order: Order, analysis: Analysis, name: str, extras: Mapping[str, Result], tell: Callable[[News], None], partial: bool = False) -> None:
-    folder = Path(order.folder)
-    stored.save(analysis, folder / ANALYSES / name, partial=partial, extras=extras)
-    tell(Analysed(name, partial, size_of(folder), summary_of(analysis)))
-
-
 def _timelines(ingested: Ingested, boiled: Mapping[Place, Boiled], attempt: str) -> dict[tuple[int, int], str]:
     """Which timeline each rank and capture has; facts keep their tables when they are given their place, so these tell."""
-    of = {id(b.facts.tables["extent"]): place for place, b in boiled.items() if int(b.facts["extent"]["events"].iloc[0])}
+    of = {id(b.facts.tables["extent"]): place for place, b in boiled.items() if _events(b.facts)}
     return {key: f"{attempt}/{_name(of[found])}" for key, facts in ingested.ranks.items() if (found := id(facts.tables["extent"])) in of}
+
+
+def _events(facts: RankFacts) -> int:
+    return int(facts["extent"]["events"].iloc[0])
 
 
 def _name(place: Place) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from dashboard.jobs import along, job, reading
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
+from dashboard.jobs.remembered import Remembered
 from dashboard.library import Library, UploadedFile
 from dashboard.store.folders import size_of, timelines_of
 from dashboard.store.rows import Summary
@@ -73,6 +74,32 @@ def test_each_rank_is_stored_and_shown_before_all_are_read(said: Said, monkeypat
     assert Counter(t.meta.rank for t in kept) == {0: 1, 1: 1} and all(len(t.events) == 14 for t in kept)
 
 
+def test_an_attempt_goes_on_where_the_one_before_it_was_cut_off(library: Library, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = library.create_run("x", "me", [upload(f"rank{rank}.json", trace(rank, 3)) for rank in range(3)])
+    folder, news = library.folder(id), list[News]()
+
+    def cut(one: News) -> None:
+        if isinstance(one, Progress) and one.done == 2:
+            raise KeyboardInterrupt
+
+    def order(attempt: str) -> Order:
+        return Order(str(folder), attempt, 1, None, None, 0, library.settings.reading)
+
+    with pytest.raises(KeyboardInterrupt):
+        reading.read(order("b" * 32), cut)
+    for rank in (0, 1):
+        (folder / "files" / f"rank{rank}.json").write_bytes(trace(rank, 3, steps=9))
+    monkeypatch.setattr(reading, "_TELL_S", math.inf)
+    reading.read(order(ATTEMPT), news.append)
+    progress = [n for n in news if isinstance(n, Progress)]
+    assert [(n.done, n.ranks_read, n.events) for n in progress if n.stage == "reading"] == [(0, [], 0), (1, [0], 14), (2, [0, 1], 28), (3, [0, 1, 2], 42)]
+    assert [n.events_per_s is None for n in progress[:4]] == [True, True, True, False], "what was read before says nothing of how fast it goes now"
+    assert stored.load(folder / "analyses" / f"{ATTEMPT}-full").run()["ranks"] == [0, 1, 2]
+    assert {p.name for p in (folder / "ranks").iterdir()} == {ATTEMPT}
+    assert sorted(p.name for p in (folder / "ranks" / ATTEMPT).iterdir()) == [f"s0000{n}-0.parquet" for n in range(3)]
+    assert {key: pyramid.open(path).index["events"] for key, path in timelines_of(folder).items()} == {(rank, 0): 14 for rank in range(3)}
+
+
 def test_how_far_a_single_file_is_is_told_while_it_is_read(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_TELL_S", 0.0)
     _, news = said(("rank0.json", trace(0)))
@@ -97,7 +124,7 @@ def test_what_was_told_too_late_or_by_nobody_changes_nothing(library: Library) -
         Path(tell.pipe).write_bytes(b"no progress\n")
     tell(1, 0, "nobody listens", Doing("facts"))
     assert [n.message for n in news if isinstance(n, Progress)] == ["x" * 160]
-    watch = reading._Watch(Order("", ATTEMPT, 1, None, None, 0, Reading()), news.append)
+    watch = reading._Watch(Order("", ATTEMPT, 1, None, None, 0, Reading()), news.append, Remembered(Path(), ATTEMPT))
     watch.early({(0, 0): SimpleNamespace(facts=None)})
     watch.along(along.Line(2, 0, "late", Doing("facts")))
     assert len(news) == 1
