@@ -8,6 +8,7 @@ and its activations per microbatch in the number that the alternative holds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -190,13 +191,19 @@ def _measure(analysis: Analysis) -> _Measured | None:
 
 def _depth(one: Replay) -> Floats:
     """F, I and W of each stage in ns, the mean over its microbatches; a whole backward is divided in halves."""
-    frame = pd.DataFrame([(a.stage, a.action, ns) for a, ns in one.times.items()], columns=["stage", "action", "ns"])
-    mean = frame.pivot_table(index="stage", columns="action", values="ns", aggfunc="mean").reindex(columns=list("FBIW"))
-    alone = mean["I"].isna() & mean["B"].isna()  # a first stage's W is its whole backward
-    whole = mean["B"].fillna(mean["W"].where(alone))
-    i = mean["I"].fillna(whole / 2)
-    w = (mean["W"].where(~alone)).fillna(whole / 2)
-    return np.column_stack([mean["F"], i, w]).astype(np.float64)
+    spans: dict[tuple[int, str], list[int]] = {}
+    for a, ns in one.times.items():
+        spans.setdefault((a.stage, a.action), []).append(ns)
+    mean = {key: sum(ns) / len(ns) for key, ns in spans.items()}
+    return np.array([_divided(*(mean.get((stage, kind)) for kind in "FBIW")) for stage in sorted({stage for stage, _ in mean})], np.float64)
+
+
+def _divided(f: float | None, b: float | None, i: float | None, w: float | None) -> tuple[float, float, float]:
+    """F, I and W of a stage that runs these; NaN where they do not tell."""
+    # a first stage's W is its whole backward
+    whole, weight = (w, None) if b is None and i is None else (b, w)
+    half = math.nan if whole is None else whole / 2
+    return math.nan if f is None else f, half if i is None else i, half if weight is None else weight
 
 
 def _healthy(analysis: Analysis, alike: Sequence[tuple[Pipeline, Replay]]) -> Floats | None:

@@ -115,7 +115,7 @@ def with_resolution(instances: pd.DataFrame, by_rank: pd.DataFrame, table: pd.Da
 def _spread(instances: pd.DataFrame, end_ns: Ints, at: Ints) -> np.ndarray:
     """Spread of the ends of each instance's group, NaN where its symmetric collectives are fewer than two."""
     tells = (instances["kind"].isin(SYMMETRIC) & instances["matched_ranks"].gt(1) & instances["time_source"].ne("host")).to_numpy()
-    group = pd.factorize(pd.MultiIndex.from_frame(instances[["capture", "group", "group_ranks"]].astype(str)))[0]
+    group = instances.groupby(["capture", "group", "group_ranks"], sort=False, dropna=False).ngroup().to_numpy()
     first = pd.Series(end_ns).groupby(at).transform("min").to_numpy()
     late = pd.Series((end_ns - first).astype(np.float64)).groupby(at)
     size = late.transform("size").to_numpy()
@@ -198,7 +198,7 @@ def _ends(instances: pd.DataFrame, by_rank: pd.DataFrame, of_rank: Mapping[int, 
     tells = instances["kind"].isin(SYMMETRIC) & instances["matched_by"].isin(by) & instances["matched_ranks"].gt(1)
     tells &= instances["time_source"].ne("host")
     kept = instances[tells]
-    group = pd.factorize(pd.MultiIndex.from_frame(kept[["group", "group_ranks"]].astype(str)))[0]
+    group = kept.groupby(["group", "group_ranks"], sort=False, dropna=False).ngroup().to_numpy()
     about = pd.DataFrame({"instance": kept["instance"], "group": group, "number": np.arange(len(kept))})
     rows = by_rank[["instance", "rank", "end_ns"]].merge(about, on="instance")
     rows = pd.DataFrame({"group": rows["group"], "instance": rows["number"], "clock": rows["rank"].map(of_rank), "at_ns": rows["end_ns"]})
@@ -283,9 +283,10 @@ def _components(evidence: list[pd.DataFrame], n: int) -> Ints:
         return c
 
     for moments in evidence:
-        first = moments.groupby(["group", "instance"])["clock"].transform("min")
-        for a, b in pd.DataFrame({"a": first, "b": moments["clock"]}).drop_duplicates().itertuples(index=False):
-            low, high = sorted((root(int(a)), root(int(b))))
+        first = moments.groupby(["group", "instance"], sort=False)["clock"].transform("min")
+        linked = np.unique(first.to_numpy(np.int64) * n + moments["clock"].to_numpy(np.int64))
+        for a, b in zip((linked // n).tolist(), (linked % n).tolist(), strict=True):
+            low, high = sorted((root(a), root(b)))
             parent[high] = low
     return np.array([root(c) for c in range(n)], np.int64)
 

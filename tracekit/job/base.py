@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tracekit import schema
@@ -54,18 +55,11 @@ class Job(Once):
         return self.once(f"table {name}", lambda: self._table(name)).copy(deep=False)
 
     def _table(self, name: str) -> pd.DataFrame:
-        parts = []
-        for (rank, capture), facts in self.ranks.items():
-            part = facts[name]
-            if len(part):
-                part = part.drop(columns=["rank"], errors="ignore")
-                part.insert(0, "capture", capture)
-                part.insert(0, "rank", rank)
-                parts.append(part)
-        if parts:
-            return pd.concat(parts, ignore_index=True)
-        columns = {"rank": pd.Series(dtype="int64"), "capture": pd.Series(dtype="int64")}
-        return pd.concat([pd.DataFrame(columns), schema.empty(schema.FACTS[name]).drop(columns=["rank"], errors="ignore")], axis=1)
+        here = {key: part for key, facts in self.ranks.items() if len(part := facts[name])}
+        rows = pd.concat(here.values(), ignore_index=True) if here else schema.empty(schema.FACTS[name])
+        keys = np.array(list(here), np.int64).reshape(-1, 2).repeat(np.array([len(part) for part in here.values()], np.int64), axis=0)
+        rows = rows.drop(columns="rank") if "rank" in rows else rows
+        return pd.concat([pd.DataFrame(keys, columns=["rank", "capture"]), rows], axis=1)
 
     @property
     def steady_steps(self) -> frozenset[int]:

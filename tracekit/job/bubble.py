@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracekit.intervals import EMPTY, Ints, Union, measure, merge, subtract, union
 from tracekit.job.base import Job
-from tracekit.job.pipeline_window import bubble_pieces, window
+from tracekit.job.pipeline_window import bubble_times
 from tracekit.job.pipelines import Pipeline, pipelines
 from tracekit.job.replay import Replay, causes, replays
 
@@ -42,9 +42,9 @@ class Bubble:
         times = {"waiting": self.waiting, "arriving": self.arriving, "early": self.early}[when]
         out = np.zeros(len(rows), np.int64)
         keys: Any = rows.groupby(["rank", "capture"], sort=False).indices if len(rows) else {}
+        starts, ends = rows[start].to_numpy(np.int64), rows[end].to_numpy(np.int64)
         for (rank, capture), at in keys.items():
-            part = rows.iloc[at]
-            out[at] = measure(times.get((int(rank), int(capture)), EMPTY), part[start].to_numpy(np.int64), part[end].to_numpy(np.int64))
+            out[at] = measure(times.get((int(rank), int(capture)), EMPTY), starts[at], ends[at])
         return out
 
 
@@ -52,17 +52,18 @@ def bubble(job: Job) -> Bubble:
     """The bubble of the job's pipelines; without times where it has none."""
     several = [(p, played) for p, played in zip(pipelines(job), replays(job), strict=True) if len(p.ranks) > 1]
     found = [p for p, _ in several]
-    pieces = [bubble_pieces(p).assign(capture=p.capture) for p in found]
-    table = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame(columns=["rank", "capture", "start_ns", "end_ns", "piece"])
-    moved = table["piece"].eq("p2p_transfer")
+    times: dict[tuple[int, int], list[tuple[Union, Union]]] = {}
+    for one in found:
+        for rank, both in bubble_times(one).items():
+            times.setdefault((rank, one.capture), []).append(both)
+    waiting, arriving = ({key: merge(*(both[k] for both in steps)) for key, steps in times.items()} for k in (0, 1))
     avoidable: dict[tuple[int, int, int | None], float] = {}
     for one, played in several:
         share = _avoidable(played)
         if share is not None:
             avoidable |= {(rank, one.capture, one.step): share for rank in one.ranks}
     inferred = any(p.by_order or p.actions["source"].eq("inferred").any() for p in found)
-    waiting = _unions(table[~moved])
-    return Bubble(waiting, _unions(table[moved]), _early(job, found, waiting), avoidable, inferred, any(not (p.complete and p.causal) for p in found))
+    return Bubble(waiting, arriving, _early(job, found, waiting), avoidable, inferred, any(not (p.complete and p.causal) for p in found))
 
 
 def _early(job: Job, found: list[Pipeline], waiting: dict[tuple[int, int], Union]) -> dict[tuple[int, int], Union]:
@@ -70,21 +71,15 @@ def _early(job: Job, found: list[Pipeline], waiting: dict[tuple[int, int], Union
     steps = job.table("steps").set_index(["rank", "capture", "step"])["window_start_ns"].to_dict()
     out: dict[tuple[int, int], Union] = {}
     for one in found:
-        bounds = window(one)
-        first = one.actions.drop_duplicates("rank")
-        for rank in first.loc[first["needs_receive"].to_numpy(bool), "rank"].tolist() if bounds is not None else ():
-            start = steps.get((rank, one.capture, one.step))
-            if bounds is not None and start is not None:
-                key = (int(rank), one.capture)
-                before = subtract(union([int(start)], [bounds[0]]), waiting.get(key, EMPTY))
+        if one.window is None:
+            continue
+        ranks, first = np.unique(one.actions["rank"].to_numpy(np.int64), return_index=True)
+        for rank in ranks[one.actions["needs_receive"].to_numpy(bool)[first]].tolist():
+            start, key = steps.get((rank, one.capture, one.step)), (rank, one.capture)
+            if start is not None:
+                before = subtract(union([int(start)], [one.window[0]]), waiting.get(key, EMPTY))
                 out[key] = merge(out.get(key, EMPTY), before)
     return out
-
-
-def _unions(pieces: pd.DataFrame) -> dict[tuple[int, int], Union]:
-    keys: Any = pieces.groupby(["rank", "capture"]).indices if len(pieces) else {}
-    start, end = pieces["start_ns"].to_numpy(np.int64), pieces["end_ns"].to_numpy(np.int64)
-    return {(int(rank), int(capture)): union(start[at], end[at]) for (rank, capture), at in keys.items()}
 
 
 def _avoidable(played: Replay | None) -> float | None:

@@ -10,8 +10,6 @@ from tracekit import theory
 from tracekit.job.base import Job
 from tracekit.job.pipelines import pipelines
 from tracekit.schedule.held import held_peaks
-from tracekit.schedule.recognise import recognise
-from tracekit.vocabulary import Action
 
 _KEYS = ["rank", "capture", "step", "stage"]
 
@@ -26,12 +24,8 @@ def held_microbatches(job: Job) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for one in pipelines(job):
-        orders = {
-            int(str(rank)): [Action(*row) for row in mine[["stage", "action", "microbatch"]].itertuples(index=False, name=None)]
-            for rank, mine in one.actions.groupby("rank", sort=True)
-        }
-        found, ranks = recognise(orders, len(one.ranks)), list(orders)
-        for stage, place, most, *_ in held_peaks(list(orders.values()))[0].itertuples(index=False, name=None):
+        found, ranks = one.schedule, list(one.orders)
+        for stage, place, most, *_ in held_peaks(list(one.orders.values()))[0].itertuples(index=False, name=None):
             known = found.microbatches is not None and found.virtual is not None
             paper = theory.in_flight_microbatches(found.name, stage, found.ranks, found.microbatches or 0, found.virtual or 0) if known else None
             where = {"rank": ranks[place], "capture": one.capture, "step": one.step, "stage": stage, "schedule": found.name}

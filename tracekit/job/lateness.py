@@ -45,7 +45,7 @@ def arrivals(job: Job) -> pd.DataFrame:
     """
     known = _comparable(job)
     rows = job.by_rank.merge(known[["instance", "capture", "step", "group_ranks"]], on="instance")
-    rows = rows.assign(group=pd.factorize(pd.MultiIndex.from_frame(rows[["capture", "group_ranks"]].astype(str)))[0])
+    rows = rows.assign(group=rows.groupby(["capture", "group_ranks"], sort=False, dropna=False).ngroup())
     first = rows.groupby("instance", sort=False)["start_ns"].transform("min")
     late = (rows["start_ns"] - first).groupby(rows["instance"], sort=False)
     rows = rows.assign(lateness_ns=(rows["start_ns"] - first) - late.transform("median"), ranks=late.transform("size"))
@@ -98,7 +98,7 @@ def _causes(job: Job, came: pd.DataFrame, last: pd.DataFrame) -> tuple[pd.Series
     """Cause and the rank waited for, by instance, of the last ranks."""
     spent = _since_the_last_meeting(job, came)
     mine = spent.set_index(["instance", "rank"]).reindex(pd.MultiIndex.from_arrays([last.index, last["rank"]]))
-    others = spent[spent["instance"].isin(last.index) & _not_last(spent, last)].groupby("instance")[list(_PARTS)].median()
+    others = spent[_not_last(spent, last)].groupby("instance")[list(_PARTS)].median()
     more = mine[list(_PARTS)].set_axis(last.index) - others.reindex(last.index)
     known = more.notna().all(axis=1) & more.max(axis=1).gt(0)
     which = more[known].to_numpy(np.float64).argmax(axis=1)
@@ -150,14 +150,15 @@ def _since_the_last_meeting(job: Job, came: pd.DataFrame) -> pd.DataFrame:
 
 
 def _not_last(rows: pd.DataFrame, last: pd.DataFrame) -> Mask:
-    """Rows of other ranks than their instance's last one."""
-    return np.asarray(rows["rank"].to_numpy() != last["rank"].reindex(rows["instance"]).to_numpy(), np.bool_)
+    """Rows of instances that have a last rank, of other ranks than that one."""
+    last_rank = last["rank"].reindex(rows["instance"]).to_numpy(np.float64)
+    return np.asarray((rows["rank"].to_numpy() != last_rank) & ~np.isnan(last_rank), np.bool_)
 
 
 def _uneven(came: pd.DataFrame, last: pd.DataFrame) -> pd.Series[bool]:
     """Whether the last rank had by far the most to send, as after experts with too many tokens."""
-    sizes = came[came["instance"].isin(last.index) & came["nbytes"].notna()]
-    rest = sizes[_not_last(sizes, last)].groupby("instance")["nbytes"].max().reindex(last.index)
+    others = came.loc[_not_last(came, last), ["instance", "nbytes"]].dropna()
+    rest = others.groupby("instance")["nbytes"].max().reindex(last.index)
     own = last["nbytes"].astype("Float64")
     return (own > UNEVEN * rest.astype("Float64")).fillna(False).astype(bool)
 

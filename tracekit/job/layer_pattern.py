@@ -166,8 +166,7 @@ def _limits(counts: pd.DataFrame) -> pd.DataFrame:
 
 def _with_costs(table: pd.DataFrame, inside: pd.DataFrame, by_rank: pd.DataFrame, counts: pd.DataFrame, units: pd.DataFrame) -> pd.DataFrame:
     """The table with bytes of a collective, mean duration per microbatch, and whether the layer was inferred."""
-    calls = by_rank[by_rank["instance"].isin(inside["instance"])]
-    mean = (calls["end_ns"] - calls["start_ns"]).groupby(calls["instance"], sort=False).mean()
+    mean = (by_rank["end_ns"] - by_rank["start_ns"]).groupby(by_rank["instance"], sort=False).mean()
     duration = inside["instance"].map(mean).astype("Float64").mask(inside["time_source"].eq("host"))
     grouped = inside.assign(duration=duration).groupby(_ROW, sort=False)
     known = grouped["nbytes"].count().eq(grouped.size())

@@ -58,6 +58,8 @@ def pair(calls: pd.DataFrame, axis_of: Mapping[str, str], described: frozenset[s
     for name, keys in _RULES:
         send, recv, done = _pair_by(send, recv, keys)
         parts.append(done.assign(matched_by=name))
+        if not len(send) or not len(recv):
+            break
     loose = pd.concat([send.add_suffix("_s"), recv.add_suffix("_r")], ignore_index=True)
     parts.append(loose.assign(matched_by="none"))
     both = pd.concat([p for p in parts if len(p)] or parts[:1], ignore_index=True)

@@ -13,17 +13,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from tracekit.columns import integers
 from tracekit.errors import UsageError
 from tracekit.job.base import Job
-from tracekit.job.pipeline_window import window
 from tracekit.job.pipelines import Pipeline, pipelines
 from tracekit.schedule.catalog import Placement
 from tracekit.schedule.orders import order, overlapped
 from tracekit.schedule.recognise import recognise
 from tracekit.schedule.simulate import Simulation, simulate
 from tracekit.vocabulary import Action
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 #: So far from the measured window a simulation may be and still be trusted.
 TRUSTED = 0.05
@@ -86,27 +90,24 @@ def replays(job: Job) -> tuple[Replay | None, ...]:
 
 def replay(pipeline: Pipeline) -> Replay | None:
     """Simulate a recorded pipeline with its own times; None where ranks are missing, clocks disagree or an action ran twice."""
-    bounds = window(pipeline)
-    actions = pipeline.actions
-    if bounds is None or bounds[1] <= bounds[0] or actions.duplicated(["stage", "action", "microbatch"]).any():
+    bounds = pipeline.window
+    actions, lanes = pipeline.actions, pipeline.orders
+    keys = [action for lane in lanes.values() for action in lane]
+    if bounds is None or bounds[1] <= bounds[0] or len(set(keys)) < len(keys):
         return None
-    place = {rank: i for i, rank in enumerate(_by_first_stage(actions))}
-    owner = actions.drop_duplicates("stage").set_index("stage")["rank"]
-    rank_of = tuple(place[int(owner[stage])] for stage in range(pipeline.stages))
-    keys = [Action(int(s), str(a), int(m)) for s, a, m in actions[["stage", "action", "microbatch"]].itertuples(index=False)]
+    by_first_stage = sorted(lanes, key=lambda rank: min(a.stage for a in lanes[rank]))
+    place = {rank: i for i, rank in enumerate(by_first_stage)}
+    owner = {a.stage: place[rank] for rank, lane in reversed(lanes.items()) for a in lane}
+    where = Placement(len(place), tuple(owner[stage] for stage in range(pipeline.stages)))
+    orders = tuple(tuple(lanes[rank]) for rank in place)
     spans = (actions["end_ns"] - actions["fresh_start_ns"]).to_numpy(np.int64)
-    orders: list[list[Action]] = [[] for _ in place]
-    for key, rank in zip(keys, actions["rank"], strict=True):
-        orders[place[int(rank)]].append(key)
-    handover, overhead = _between(actions, place)
-    lanes = tuple(tuple(lane) for lane in orders)
     times = dict(zip(keys, spans.tolist(), strict=True))
-    where = Placement(len(place), rank_of)
+    handover, overhead = _between(actions, place)
     try:
-        simulation = simulate(lanes, where, times, handover, overhead, _pairs(lanes))
+        simulation = simulate(orders, where, times, handover, overhead, _pairs(orders))
     except UsageError:  # an order in which actions wait for each other did not run so: overlapped pairs seen by their starts
         return None
-    return Replay(tuple(place), lanes, where, times, handover, overhead, simulation, bounds[1] - bounds[0])
+    return Replay(tuple(place), orders, where, times, handover, overhead, simulation, bounds[1] - bounds[0])
 
 
 #: What a bubble is made of, in the order in which the parts are told apart.
@@ -166,35 +167,36 @@ def _pairs(orders: tuple[tuple[Action, ...], ...]) -> frozenset[Action]:
     return overlapped(known.name, known.ranks, known.microbatches)
 
 
-def _by_first_stage(actions: pd.DataFrame) -> list[int]:
-    """Ranks in the order of their first stages."""
-    return [int(rank) for rank in actions.groupby("rank")["stage"].min().sort_values(kind="stable").index]
-
-
 def _between(actions: pd.DataFrame, place: dict[int, int]) -> tuple[dict[tuple[int, int], int], int]:
     """Hand-over by (from, to) of every link that is used, and overhead; medians, a link that never was waited for takes that of the others."""
-    base = int(actions["start_ns"].min())  # times since the epoch do not fit a float64
-    free = (actions["end_ns"] - base).groupby(actions["rank"]).cummax().groupby(actions["rank"]).shift()
-    start, free_at = (actions["start_ns"] - base).to_numpy(np.float64), free.to_numpy(np.float64, na_value=np.nan)
-    made = (actions["input_end_ns"] - base).to_numpy(np.float64, na_value=np.nan)
+    rank, started, ended = (actions[c].to_numpy(np.int64) for c in ("rank", "start_ns", "end_ns"))
+    source, input_end = (integers(actions[c]) for c in ("source_rank", "input_end_ns"))
     needs = actions["needs_receive"].to_numpy(bool)
+    base = started.min()  # times since the epoch do not fit a float64
+    start, made = (started - base).astype(np.float64), np.where(input_end < 0, np.nan, input_end - base)
+    free = _free(rank, ended - base)
     # an action that began before the last one ended was overlapped with it: nothing lies between
-    behind = start - free_at
-    at_once = (behind >= 0) & ~(needs & (made > free_at)) & ~(needs & np.isnan(made))
-    waited = needs & (made >= np.where(np.isnan(free_at), -np.inf, free_at))
-    overhead = _median(behind[at_once])
-    links = pd.DataFrame(
-        {
-            "from": actions["source_rank"].to_numpy(np.int64, na_value=-1)[needs],
-            "to": actions["rank"].to_numpy(np.int64)[needs],
-            "handover": np.where(waited, start - made, np.nan)[needs],
-        }
-    )
-    usual = _median(links["handover"].to_numpy())
-    measured = links.groupby(["from", "to"])["handover"].median().fillna(usual)
-    return {(place[int(a)], place[int(b)]): max(0, round(ns) - overhead) for (a, b), ns in zip(measured.index.tolist(), measured, strict=True)}, overhead
+    behind = start - free
+    at_once = (behind >= 0) & ~(needs & (made > free)) & ~(needs & np.isnan(made))
+    waited = needs & (made >= np.where(np.isnan(free), -np.inf, free))
+    overhead = _median(behind[at_once]) or 0
+    handover = np.where(waited, start - made, np.nan)
+    usual = _median(handover) or 0
+    links = sorted(set(zip(source[needs].tolist(), rank[needs].tolist(), strict=True)))
+    found = {(a, b): _median(handover[needs & (source == a) & (rank == b)]) for a, b in links}
+    return {(place[a], place[b]): max(0, (usual if ns is None else ns) - overhead) for (a, b), ns in found.items()}, overhead
 
 
-def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
+def _free(rank: Ints, end: Ints) -> Floats:
+    """When each action's rank had ended all those before it; NaN for its first. Rows are in order of rank and start."""
+    first = np.flatnonzero(np.diff(rank, prepend=rank[:1] - 1))
+    so_far = np.concatenate([np.maximum.accumulate(lane) for lane in np.split(end, first[1:])])
+    out: Floats = np.concatenate(([np.nan], so_far[:-1]))
+    out[first] = np.nan
+    return out
+
+
+def _median(values: Floats) -> int | None:
+    """The median of what is known, whole; None where nothing is."""
     known = values[~np.isnan(values)]
-    return round(float(np.median(known))) if len(known) else 0
+    return round(float(np.median(known))) if len(known) else None

@@ -162,7 +162,9 @@ def _axes_by_use(calls: pd.DataFrame, p2p: pd.DataFrame) -> dict[str, str]:
 
 def _uses(calls: pd.DataFrame) -> set[str]:
     """Axes that the calls of one group speak for, by direction, kind and the part of the layer that issued them."""
-    kinds = {d: set(part["kind"]) for d, part in calls.groupby("direction")}
+    kinds: dict[str, set[str]] = {}
+    for direction, kind in zip(calls["direction"], calls["kind"], strict=True):
+        kinds.setdefault(direction, set()).add(kind)
     forward, backward = kinds.get(Direction.FORWARD, set()), kinds.get(Direction.BACKWARD, set())
     found = {"dp"} if kinds.keys() & {Direction.GRADIENT, Direction.PARAMETER} else set()
     gathers, scatters = Collective.ALL_GATHER in forward, Collective.REDUCE_SCATTER in forward

@@ -151,7 +151,8 @@ def _communication(job: Job, windows: pd.DataFrame, waits: Bubble) -> pd.DataFra
     moves = pieces["transfer_ns"].notna().to_numpy()
     back = np.minimum(scaled(edge - late - waits.inside(cut, "late_start_ns", "edge_ns")), wait)
     untold = (pieces["late_ns"].isna().to_numpy() & (wait > 0)).astype(np.int64)
-    on_host = pieces["rank"].isin(job.table("busy").query("device_type == 'cpu'")["rank"]).to_numpy()
+    busy = job.table("busy")
+    on_host = pieces["rank"].isin(busy.loc[busy["device_type"].eq("cpu"), "rank"]).to_numpy()
     frames = [
         pieces[_KEY].assign(axis=axis, part="comm_wait", duration_ns=wait, back_ns=back, untold=untold),
         pieces[_KEY].assign(axis=None, part="bubble", duration_ns=spun),
@@ -167,11 +168,11 @@ def _recoverable(rows: pd.DataFrame, windows: pd.DataFrame, waits: Bubble) -> pd
     rows = rows.reset_index(drop=True)
     own, part = rows["duration_ns"], rows["part"]
     free = (windows["compute_ns"].fillna(0) - windows["overlap_ns"].fillna(0)).astype("int64")
-    again = rows[_KEY].assign(ns=own.where(part.eq("recompute"), 0)).groupby(_KEY, dropna=False)["ns"].transform("sum")
+    account = rows.groupby(_KEY, dropna=False).ngroup()
+    again = own.where(part.eq("recompute"), 0).groupby(account).transform("sum")
     # repeated compute may itself come back: nothing is counted as running under it
     room = (rows[_KEY].merge(windows[_KEY].assign(free=free), on=_KEY, how="left")["free"].fillna(0) - again).clip(lower=0).to_numpy(float)
-    hides = rows[_KEY].assign(ns=own.where(part.isin(["comm_transfer", "copies"]), 0))
-    wanted = hides.groupby(_KEY, dropna=False)["ns"].transform("sum").to_numpy(float)
+    wanted = own.where(part.isin(["comm_transfer", "copies"]), 0).groupby(account).transform("sum").to_numpy(float)
     fits = np.minimum(1.0, room / np.maximum(wanted, 1.0))
     keys = rows[["rank", "capture", "step"]].astype(object).itertuples(index=False, name=None)
     share = [waits.avoidable.get((rank, capture, None if pd.isna(step) else int(step))) for rank, capture, step in keys]
@@ -199,7 +200,8 @@ def _account(chosen: pd.DataFrame, span: pd.DataFrame, model: Flops) -> pd.DataF
     merged = merged.assign(unknown=known & merged["recoverable_ns"].isna(), worst=worst)
     both = pd.concat([merged.assign(rank=_JOB), merged], ignore_index=True)
     by = both.groupby(["rank", "part", "axis"], dropna=False, sort=False)
-    found = by.agg(duration_ns=("duration_ns", "sum"), back=("recoverable_ns", "sum"), unknown=("unknown", "any"), worst=("worst", "min")).reset_index()
+    sums = {"duration_ns": by["duration_ns"].sum(), "back": by["recoverable_ns"].sum(), "unknown": by["unknown"].any(), "worst": by["worst"].min()}
+    found = pd.DataFrame(sums).reset_index()
     windows = pd.concat([span.assign(rank=_JOB), span], ignore_index=True).groupby("rank")["span_ns"].agg(["size", "sum"])
     count, total = (found["rank"].map(windows[c]).astype("float64") for c in ("size", "sum"))
     code = found["part"].map(RECOVERABLE_BY).astype(object)
@@ -296,10 +298,9 @@ def _named(calls: pd.DataFrame, rank: str, side: str) -> pd.DataFrame:
 def _axes(job: Job, pieces: pd.DataFrame) -> np.ndarray:
     """Mesh axis of each piece: of the matched call, of its group's ranks, of its group's description; sends without a group: pp."""
     axis = pieces["call_axis"].astype(object)
-    by_ranks = pieces["group_ranks"].map(lambda r: job.axis_of.get(r) if isinstance(r, str) else None)
-    by_name = pieces["group_desc"].map(lambda d: group_axis(d) if isinstance(d, str) else None)
-    axis = axis.where(axis.notna(), by_ranks.astype(object))
-    axis = axis.where(axis.notna(), by_name.astype(object))
+    names = {description: group_axis(description) for description in pieces["group_desc"].dropna().unique()}
+    for known in (pieces["group_ranks"].map(dict(job.axis_of)), pieces["group_desc"].map(names)):
+        axis = axis.where(axis.notna(), known.astype(object))
     lone = axis.isna() & pieces["kind"].isin(list(P2P)) & (job.mesh.get("pp", 1) > 1)
     return np.asarray(axis.where(~lone, "pp").where(axis.notna() | lone, None).to_numpy(object))
 

@@ -13,7 +13,7 @@ from tracekit.link_speed import ANY, speed_of
 from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.vocabulary import Axis, Collective, Direction, layer_index, sublayer
 
-_SUMS = ["count", "nbytes", "wire_bytes", "duration_ns", "transfer_ns", "wait_ns", "exposed_ns"]
+_SUMS = ["nbytes", "wire_bytes", "duration_ns", "transfer_ns", "wait_ns", "exposed_ns"]
 _IN_LAYERS = [Direction.FORWARD, Direction.BACKWARD, Direction.RECOMPUTE]
 
 _INSTANCES = ["instance", "capture", "step", "kind", "group", "group_ranks", "group_size", "axis", "seq", "nbytes", "dtype"]
@@ -102,20 +102,18 @@ def _with_rates(instances: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _add_up(instances: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _add_up(instances: pd.DataFrame, keys: list[str], columns: list[str] = _SUMS) -> pd.DataFrame:
     """Sums over instances by keys, of every step and of all steps together (step null).
 
     ``transfer_ns`` adds instances, ``duration_ns``, ``wait_ns`` and ``exposed_ns`` add instances and ranks. A sum with an unknown part is null.
     """
-    part = instances[["step", *keys, "wire_bytes", "duration_ns", "transfer_ns", "wait_ns", "exposed_ns"]].assign(
-        nbytes=instances["nbytes"].fillna(instances["mean_nbytes"])
-    )
+    part = instances.assign(nbytes=instances["nbytes"].fillna(instances["mean_nbytes"]))[["step", *keys, *columns]]
     every = pd.concat([part.assign(step=pd.array([None] * len(part), "Int64"), whole=True), part[part["step"].notna()].assign(whole=False)], ignore_index=True)
     grouped = every.groupby(["whole", "step", *keys], sort=False, dropna=False)
-    out = grouped.size().rename("count").to_frame()
-    for column in _SUMS[1:]:
-        out[column] = grouped[column].sum().mask(grouped[column].count() < out["count"])
-    return out.reset_index()[["step", *keys, *_SUMS]]
+    count, known = grouped.size().to_numpy(), grouped[columns].count().reset_index(drop=True)
+    sums = grouped[columns].sum().reset_index()
+    out = sums.assign(count=count, **{c: sums[c].mask(known[c].lt(count)) for c in columns})
+    return out[["step", *keys, "count", *columns]]
 
 
 def _by_sublayer(instances: pd.DataFrame) -> pd.DataFrame:
@@ -127,10 +125,10 @@ def _by_sublayer(instances: pd.DataFrame) -> pd.DataFrame:
 def _by_kind(instances: pd.DataFrame) -> pd.DataFrame:
     """Sums by kind, axis and direction, with the bus bandwidth over all of their bytes."""
     keys = ["kind", "axis", "direction", "time_source"]
-    out = _add_up(instances, keys)
-    bus = _add_up(instances.assign(transfer_ns=instances["busbw_gbps"] * instances["transfer_ns"]), keys)["transfer_ns"]
-    busbw = bus.astype("Float64") / out["transfer_ns"].astype("Float64").mask(out["transfer_ns"].eq(0).fillna(False))
-    return out.assign(busbw_gbps=busbw).sort_values(["step", "kind", "axis"], kind="stable", na_position="first", ignore_index=True)
+    moved = instances.assign(bus_bytes=instances["busbw_gbps"] * instances["transfer_ns"])
+    out = _add_up(moved, keys, [*_SUMS, "bus_bytes"])
+    busbw = out["bus_bytes"].astype("Float64") / out["transfer_ns"].astype("Float64").mask(out["transfer_ns"].eq(0).fillna(False))
+    return out.drop(columns="bus_bytes").assign(busbw_gbps=busbw).sort_values(["step", "kind", "axis"], kind="stable", na_position="first", ignore_index=True)
 
 
 def _beside_links(by_kind: pd.DataFrame, speeds: Mapping[str, float]) -> pd.DataFrame:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tracekit.job.base import Job
-from tracekit.job.pipeline_window import GAP_PARTS, rank_parts, window
+from tracekit.job.pipeline_window import GAP_PARTS, RankParts, by_rank, rank_parts
 from tracekit.job.pipelines import Pipeline, pipelines
 from tracekit.job.replay import CAUSES, Replay, causes, ideal, replays, waits
 from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.schedule.closed import window_bubble_ratio
-from tracekit.schedule.recognise import UNKNOWN, Schedule, recognise
-from tracekit.vocabulary import Action
+from tracekit.schedule.recognise import UNKNOWN, Schedule
 
 _RATIOS = ["bubble_ratio", "bubble_over_ideal", "longest_stage_bubble_ratio", "closed_form_bubble_ratio", "simulated_bubble_ratio"]
 _WINDOW_PARTS = ["bubble_ns", "fill_ns", *GAP_PARTS, "drain_ns"]
@@ -35,42 +35,32 @@ def compute(job: Job) -> Result:
         )
     if max(len(p.ranks) for p in found) < 2:
         return unavailable("only one rank has pipeline actions and no group links it to others: give the traces of the whole pipeline")
-    gaps = job.table("gap_collectives")
-    parts = [rank_parts(p, gaps[gaps["capture"].eq(p.capture)]) for p in found]
-    schedules, played = [_schedule(p) for p in found], replays(job)
-    table = pd.DataFrame([_pipeline_row(p, rows, s, r) for p, rows, s, r in zip(found, parts, schedules, played, strict=True)])
+    collectives, played = by_rank(job.table("gap_collectives")), replays(job)
+    parts = [rank_parts(p, collectives) for p in found]
+    table = pd.DataFrame([_pipeline_row(p, rows, r) for p, rows, r in zip(found, parts, played, strict=True)])
     table = table.astype({"step": "Int64", **dict.fromkeys(("window_start_ns", "window_end_ns", "window_ns", "work_ns"), "Int64")})
     steady = _steady(job, table)
+    every, windows = _actions(found), _windows(parts)
     return Result(
-        summary=_summary(table[steady], table, pd.concat([p for p, keep in zip(parts, steady, strict=True) if keep]), job),
+        summary=_summary(table[steady], table, windows[steady.to_numpy()[windows["at"]]], job),
         tables={
-            "stages": pd.concat([_stage_rows(p, rows, r) for p, rows, r in zip(found, parts, played, strict=True)], ignore_index=True),
-            "actions": pd.concat([_action_rows(p) for p in found], ignore_index=True),
+            "stages": _stages(table, every, windows, played),
+            "actions": every[_ACTIONS],
             "pipelines": table,
             "ideal_actions": _ideal(found, played, steady),
         },
-        notes=tuple(_notes(job, found, parts, table[steady])),
+        notes=tuple(_notes(job, found, windows, table[steady])),
     )
 
 
-def _schedule(pipeline: Pipeline) -> Schedule:
-    by_rank: Any = pipeline.actions.groupby("rank", sort=True)
-    orders = {int(rank): [Action(*row) for row in rows[["stage", "action", "microbatch"]].itertuples(index=False, name=None)] for rank, rows in by_rank}
-    return recognise(orders, len(pipeline.ranks))
-
-
-def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule, played: Replay | None) -> dict[str, Any]:
+def _pipeline_row(pipeline: Pipeline, rows: Sequence[RankParts], played: Replay | None) -> dict[str, Any]:
     """One row of the table ``pipelines``."""
-    bounds, p = window(pipeline), len(pipeline.ranks)
+    bounds, p, schedule = pipeline.window, len(pipeline.ranks), pipeline.schedule
     length = None if bounds is None else bounds[1] - bounds[0]
-    work = int(rows["work_ns"].sum())
+    work = sum(one.work_ns for one in rows)
     computed = int(pipeline.actions["fresh_compute_ns"].sum())
-    cost = (rows["last_end_ns"] - rows["first_start_ns"]).astype("int64")
-    longest = int(cost.to_numpy().argmax())
-    # a W that is a whole backward (first stage) is no weight gradient alone
-    alone = pipeline.actions[~(pipeline.actions["whole_backward"] & pipeline.actions["action"].eq("W"))]
-    spans = (alone["end_ns"] - alone["start_ns"]).groupby(alone["action"]).mean()
-    mean = {f"{name}_mean_ns": float(spans[a]) if a in spans else None for a, name in _ACTION_NAMES.items()}
+    longest = max(rows, key=lambda one: one.last_end_ns - one.first_start_ns)
+    mean = _mean_spans(pipeline.actions)
     return {
         "capture": pipeline.capture,
         "step": pipeline.step,
@@ -88,7 +78,7 @@ def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule, pl
         "work_ns": work if pipeline.complete else None,
         "bubble_ratio": None if not length else (p * length - work) / (p * length),
         "bubble_over_ideal": None if not length or not work else (p * length - work) / work,
-        "longest_stage_bubble_ratio": None if not length else int(cost.iloc[longest] - rows["work_ns"].iloc[longest]) / int(cost.iloc[longest]),
+        "longest_stage_bubble_ratio": None if not length else longest.gaps_ns / (longest.last_end_ns - longest.first_start_ns),
         "compute_only_bubble_ratio": None if not length else (p * length - computed) / (p * length),
         "closed_form_bubble_ratio": _closed_form(schedule, mean),
         **_simulated(played, work),
@@ -96,6 +86,15 @@ def _pipeline_row(pipeline: Pipeline, rows: pd.DataFrame, schedule: Schedule, pl
         "actions_source": ",".join(sorted(set(pipeline.actions["source"]))),
         "actions_confidence_ratio": None if pipeline.actions["explained_ratio"].isna().all() else float(pipeline.actions["explained_ratio"].min()),
     }
+
+
+def _mean_spans(actions: pd.DataFrame) -> dict[str, float | None]:
+    """Mean spans of F, B, I and W in ns; None where there are none."""
+    span, action = (actions["end_ns"] - actions["start_ns"]).to_numpy(np.int64), actions["action"].to_numpy(object)
+    # a W that is a whole backward (first stage) is no weight gradient alone
+    alone = ~(actions["whole_backward"].to_numpy(bool) & (action == "W"))
+    each = {name: span[alone & (action == a)] for a, name in _ACTION_NAMES.items()}
+    return {f"{name}_mean_ns": float(spans.mean()) if len(spans) else None for name, spans in each.items()}
 
 
 def _simulated(played: Replay | None, work: int) -> dict[str, float | None]:
@@ -127,33 +126,41 @@ def _closed_form(schedule: Schedule, mean: dict[str, float | None]) -> float | N
     return window_bubble_ratio(schedule.name, p=schedule.ranks, m=schedule.microbatches, v=schedule.virtual, f=f, i=i, w=w)
 
 
-def _stage_rows(pipeline: Pipeline, rows: pd.DataFrame, played: Replay | None) -> pd.DataFrame:
+def _actions(found: Sequence[Pipeline]) -> pd.DataFrame:
+    """The actions of all pipelines, with ``pipeline`` and ``at``, the place in ``found``."""
+    at = np.repeat(np.arange(len(found)), [len(p.actions) for p in found])
+    return pd.concat([p.actions for p in found], ignore_index=True).assign(at=at, pipeline=np.array([p.number for p in found])[at])
+
+
+def _windows(parts: Sequence[Sequence[RankParts]]) -> pd.DataFrame:
+    """The windows of all ranks and pipelines: at, and the columns of ``RankParts``."""
+    rows = [(at, *one) for at, ranks in enumerate(parts) for one in ranks]
+    return pd.DataFrame(rows, columns=["at", *RankParts._fields], dtype="Int64").astype({"at": "int64", "rank": "int64"})
+
+
+def _stages(table: pd.DataFrame, actions: pd.DataFrame, windows: pd.DataFrame, played: Sequence[Replay | None]) -> pd.DataFrame:
     """Work per stage (what overlapped actions share counts with the one that started first), window parts per rank."""
-    actions = pipeline.actions
     fresh = actions["end_ns"] - actions["fresh_start_ns"]
-    work = pd.DataFrame(
-        {
-            "rank": actions["rank"],
-            "stage": actions["stage"],
-            "work_ns": fresh,
-            "compute_ns": actions["fresh_compute_ns"],
-            "exposed_collective_ns": actions["fresh_exposed_collective_ns"],
-            "inner_gap_ns": fresh - actions["fresh_compute_ns"] - actions["fresh_exposed_collective_ns"],
-        }
+    work = actions[["at", "rank", "stage"]].assign(
+        work_ns=fresh,
+        compute_ns=actions["fresh_compute_ns"],
+        exposed_collective_ns=actions["fresh_exposed_collective_ns"],
+        inner_gap_ns=fresh - actions["fresh_compute_ns"] - actions["fresh_exposed_collective_ns"],
     )
-    work = work.groupby(["rank", "stage"], as_index=False).sum()
-    out = work.merge(rows[["rank", "gaps_ns", *_WINDOW_PARTS, "receives_unknown"]], on="rank")
-    names = {cause: f"wait_from_{cause}_ns" for cause in CAUSES}
-    told = waits(played).rename(columns=names) if played is not None and played.trusted else pd.DataFrame({"rank": [], **{n: [] for n in names.values()}})
-    out = out.merge(told.astype({"rank": "int64", **dict.fromkeys(names.values(), "Int64")}), on="rank", how="left")
-    for place, (name, value) in enumerate((("capture", pipeline.capture), ("step", pipeline.step), ("pipeline", pipeline.number))):
-        out.insert(place, name, pd.Series(value, index=out.index, dtype="Int64" if name == "step" else "int64"))
-    return out
+    work = work.groupby(["at", "rank", "stage"], as_index=False).sum()
+    out = work.merge(windows[["at", "rank", "gaps_ns", *_WINDOW_PARTS, "receives_unknown"]], on=["at", "rank"])
+    out = out.merge(_waits(played), on=["at", "rank"], how="left")
+    where = table[["capture", "step", "pipeline"]].iloc[out["at"]].reset_index(drop=True)
+    return pd.concat([where, out.drop(columns="at")], axis=1)
 
 
-def _action_rows(pipeline: Pipeline) -> pd.DataFrame:
-    rows = pipeline.actions.assign(pipeline=pipeline.number)
-    return rows[_ACTIONS].sort_values(["rank", "start_ns", "end_ns"], kind="stable")
+def _waits(played: Sequence[Replay | None]) -> pd.DataFrame:
+    """What each rank waits in the simulations that are trusted, by cause: at, rank, ``wait_from_*_ns``."""
+    names = [f"wait_from_{cause}_ns" for cause in CAUSES]
+    found = [waits(r).assign(at=at) for at, r in enumerate(played) if r is not None and r.trusted]
+    every = pd.concat(found, ignore_index=True) if found else pd.DataFrame({name: [] for name in ("rank", *CAUSES, "at")})
+    kinds = dict.fromkeys(("at", "rank"), "int64") | dict.fromkeys(names, "Int64")
+    return every.rename(columns=dict(zip(CAUSES, names, strict=True))).astype(kinds)
 
 
 def _steady(job: Job, table: pd.DataFrame) -> pd.Series[bool]:
@@ -205,7 +212,7 @@ def _summary(steady: pd.DataFrame, every: pd.DataFrame, parts: pd.DataFrame, job
     }
 
 
-def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], steady: pd.DataFrame) -> list[str]:
+def _notes(job: Job, found: Sequence[Pipeline], windows: pd.DataFrame, steady: pd.DataFrame) -> list[str]:
     out = []
     if job.emulated:
         out.append("Compute was emulated: the ranks slept inside real schedules and real communication.")
@@ -227,7 +234,7 @@ def _notes(job: Job, found: Sequence[Pipeline], parts: Sequence[pd.DataFrame], s
     if not all(p.causal for p in found):
         why = "the ranks' clocks disagree" if not any(p.by_order for p in found) else "the ranks' clocks disagree, or they are no pipeline"
         out.append(f"Actions start before their inputs were computed: {why}, so the window and waits of those pipelines are unknown.")
-    unknown = sum(int(rows["receives_unknown"].sum()) for rows in parts)
+    unknown = int(windows["receives_unknown"].sum())
     if unknown:
         out.append(
             f"{unknown} receives are not matched with their sends: what their actions waited counts as steady wait, "

@@ -36,7 +36,7 @@ def compute(job: Job) -> Result:
     steady = late["step"].isin(job.steady_steps)
     if steady.any():
         late = late[steady]
-        came = came[came["instance"].isin(late["instance"])]
+        came = came[came["step"].isin(job.steady_steps)]
     ranks = _ranks(job, came, late)
     chosen, notes = _stands_out(came, late, ranks)
     summary = _summary(ranks, late, chosen)
@@ -48,9 +48,7 @@ def _ranks(job: Job, came: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     by_rank = came.groupby("rank")
     last = late[late["last_rank"].notna()].astype({"last_rank": "int64"})
     by_last = last.groupby("last_rank")
-    causes = last.pivot_table(index="last_rank", columns="cause", values="caused_wait_ns", aggfunc="sum", fill_value=0).reindex(
-        columns=list(_CAUSES), fill_value=0
-    )
+    causes = last.groupby(["last_rank", "cause"])["caused_wait_ns"].sum().unstack(fill_value=0).reindex(columns=list(_CAUSES), fill_value=0)
     table = pd.DataFrame({"collectives": by_rank.size(), "lateness_mean_ns": by_rank["lateness_ns"].mean()})
     # what its groups lost in all, and how often it would be last if all were alike
     told = came.merge(last[["instance", "caused_wait_ns", "last_rank"]], on="instance")

@@ -7,14 +7,22 @@ gradient (W) the rest: inputs of the linear layers and the gradients of their ou
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from operator import add
+from typing import NamedTuple
 
 import pandas as pd
 
 from tracekit.vocabulary import Action
 
-_COUNTS = ["in_flight", "whole_held", "weight_held"]
+
+class Peaks(NamedTuple):
+    """Most microbatches that are held at once, as in the tables of :func:`held_peaks`."""
+
+    in_flight: int
+    whole_held: int
+    weight_held: int
 
 
 def held_peaks(orders: Sequence[Sequence[Action]]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -35,10 +43,10 @@ def held_peaks(orders: Sequence[Sequence[Action]]) -> tuple[pd.DataFrame, pd.Dat
     stages, ranks = [], []
     for rank, lane in enumerate(orders):
         owned = sorted({a.stage for a in lane})
-        stages += [(stage, rank, *_peaks([a for a in lane if a.stage == stage])) for stage in owned]
-        ranks.append((rank, *_peaks(lane)))
-    by_stage = pd.DataFrame(sorted(stages), columns=["stage", "rank", *_COUNTS], dtype="int64")
-    return by_stage, pd.DataFrame(ranks, columns=["rank", *_COUNTS], dtype="int64")
+        stages += [(stage, rank, *peaks(a for a in lane if a.stage == stage)) for stage in owned]
+        ranks.append((rank, *peaks(lane)))
+    by_stage = pd.DataFrame(sorted(stages), columns=["stage", "rank", *Peaks._fields], dtype="int64")
+    return by_stage, pd.DataFrame(ranks, columns=["rank", *Peaks._fields], dtype="int64")
 
 
 def peak_bytes(orders: Sequence[Sequence[Action]], whole: Sequence[int], weight: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -56,33 +64,30 @@ def peak_bytes(orders: Sequence[Sequence[Action]], whole: Sequence[int], weight:
     (14,)
     """
     rest = whole if weight is None else weight
-    return tuple(max((_cost(kept, whole) + _cost(late, rest) for kept, late in _held(lane)), default=0) for lane in orders)
+    return tuple(max(accumulate(kept * whole[stage] + late * rest[stage] for stage, kept, late in _changes(lane)), default=0) for lane in orders)
 
 
-def _cost(counts: Counter[int], each: Sequence[int]) -> int:
-    """Bytes of so many microbatches per stage."""
-    return sum(each[stage] * n for stage, n in counts.items())
+def peaks(lane: Iterable[Action]) -> Peaks:
+    """The peaks over some actions of one rank.
+
+    >>> peaks([Action(0, "F", 0), Action(0, "F", 1), Action(0, "I", 0), Action(0, "W", 0), Action(0, "B", 1)])
+    Peaks(in_flight=2, whole_held=2, weight_held=1)
+    """
+    changes = list(_changes(lane))
+    kept, late = list(accumulate(k for _, k, _ in changes)), list(accumulate(w for _, _, w in changes))
+    return Peaks(max(map(add, kept, late), default=0), max(kept, default=0), max(late, default=0))
 
 
-def _peaks(lane: Iterable[Action]) -> tuple[int, int, int]:
-    """The three peaks over some actions of a rank, in the order of the columns."""
-    totals = [(kept.total(), late.total()) for kept, late in _held(lane)]
-    return max((a + b for a, b in totals), default=0), max((a for a, _ in totals), default=0), max((b for _, b in totals), default=0)
-
-
-def _held(lane: Iterable[Action]) -> Iterator[tuple[Counter[int], Counter[int]]]:
-    """After every action: microbatches per stage of which no backward has run, and of which W is still to run."""
-    kept: Counter[int] = Counter()
-    late: Counter[int] = Counter()
+def _changes(lane: Iterable[Action]) -> Iterator[tuple[int, int, int]]:
+    """What every action changes: its stage, microbatches of which no backward has run, and those of which W is still to run."""
     split: set[tuple[int, int]] = set()
     for a in lane:
         if a.action == "F":
-            kept[a.stage] += 1
+            yield a.stage, 1, 0
+        elif a.action == "I":
+            split.add((a.stage, a.microbatch))
+            yield a.stage, -1, 1
         elif a.action == "W" and (a.stage, a.microbatch) in split:
-            late[a.stage] -= 1
-        else:  # B, I, or the W of a first stage that has no input gradient: its whole backward
-            kept[a.stage] -= 1
-            if a.action == "I":
-                split.add((a.stage, a.microbatch))
-                late[a.stage] += 1
-        yield kept, late
+            yield a.stage, 0, -1
+        else:  # B, or the W of a first stage that has no input gradient: its whole backward
+            yield a.stage, -1, 0

@@ -17,7 +17,7 @@ import pandas as pd
 
 from tracekit.errors import UsageError
 from tracekit.schedule.catalog import Placement
-from tracekit.schedule.held import held_peaks
+from tracekit.schedule.held import held_peaks, peaks
 from tracekit.vocabulary import Action
 
 #: Stage, direction (F, b: a backward that hands a gradient on, W) and microbatch of something that an action waits for.
@@ -114,7 +114,7 @@ class Simulation:
     @property
     def in_flight_peak(self) -> int:
         """Most stage microbatches that a rank holds at once."""
-        return int(self._held[1]["in_flight"].max())
+        return max(peaks(lane).in_flight for lane in self.orders)
 
     @cached_property
     def _held(self) -> tuple[pd.DataFrame, pd.DataFrame]:
