@@ -313,7 +313,7 @@ class Library:
             del self._opened[id]
         if total > self.settings.analysis_cache_bytes and self._opened:
             id, (generation, opened) = self._opened.popitem()
-            self._opened[id] = (generation, replace(opened, _results={}, _sizes={}))
+            self._opened[id] = (generation, replace(opened, _results={}))
 
 
 def fingerprint_of(files: Sequence[tuple[PurePosixPath, str]]) -> str:

@@ -115,8 +115,21 @@ class View:
     def document(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """The report document with these metrics (``step_time`` always among them); all of them where None."""
         wanted = [m.name for m in METRICS] if names is None else ["step_time", *(n for n in names if n != "step_time")]
+        return self._head() | {"metrics": {name: self.metric(name) for name in wanted}}
+
+    def brief(self) -> dict[str, Any]:
+        """The report document with as much of every metric as the sentence and the key numbers of a run need."""
+        analysis = self.analysis
+        return self._head() | {"metrics": {m.name: tables.said(m.name, analysis.result(m.name)) for m in METRICS}}
+
+    def available(self) -> frozenset[str]:
+        """Metrics that have an answer."""
+        analysis = self.analysis
+        return frozenset(m.name for m in METRICS if analysis.result(m.name).available)
+
+    def _head(self) -> dict[str, Any]:
         head = self.cached(("head",), lambda: {"health": plain(self.analysis.health()), "run": plain(self.analysis.run())}, _weight)
-        return {"schema": "tracekit.report/1", "tracekit": _version(), **head, "metrics": {name: self.metric(name) for name in wanted}}
+        return {"schema": "tracekit.report/1", "tracekit": _version(), **head}
 
     def steady(self) -> frozenset[int]:
         """The steps over which means are taken."""
@@ -158,7 +171,7 @@ def open_run(run_id: str) -> View:
 def _metric(analysis: Readable, name: str) -> dict[str, Any]:
     about = next(m for m in METRICS if m.name == name)
     result = analysis.result(name)
-    shown = tables.entry(result, {t: tables.on_page(name, t, frame) for t, frame in result.tables.items()})
+    shown = tables.entry(result, tables.on_page(name, result))
     return {"title": about.title, "question": about.question, "definition": about.definition, **shown, "notes": [*result.notes, *tables.cut(name, result)]}
 
 

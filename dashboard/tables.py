@@ -38,15 +38,19 @@ BRIEF: Mapping[Key, Callable[[pd.DataFrame], pd.DataFrame]] = {
 }
 #: Tables that comparisons do not read either; they count sends, and take the cost of layers from single collectives.
 NOT_COMPARED: Collection[Key] = frozenset(LEFT_OUT) - {("collectives", "p2p")}
-#: Tables that the sentence of the list of runs reads; of all others it needs no more than the summary beside them.
-SAID: Collection[Key] = frozenset({("budget", "ranks"), ("budget", "account"), ("breakdown", "devices"), ("step_time", "steps")})
+#: Tables that the sentence and the key numbers of a run read; of all others they need no more than the summary beside them.
+SAID: Collection[Key] = frozenset({("budget", "ranks"), ("budget", "account"), ("breakdown", "devices"), ("step_time", "steps"), ("memory", "peaks")})
 
 
-def on_page(metric: str, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """What a page's document holds of a table; all of it where a section of the metric's own adds it up."""
+def on_page(metric: str, result: Result) -> dict[str, pd.DataFrame]:
+    """What a page's document holds of each table of a metric; all of it where a section of the metric's own adds it up."""
+    return {name: _some(metric, name, result) for name in result.tables}
+
+
+def _some(metric: str, name: str, result: Result) -> pd.DataFrame:
     if (metric, name) in LEFT_OUT:
-        return frame.iloc[:0]
-    brief = BRIEF.get((metric, name))
+        return pd.DataFrame()  # it is not even read
+    frame, brief = result.tables[name], BRIEF.get((metric, name))
     if brief is not None and len(frame):
         return brief(frame)
     return frame if metric in SECTIONS else frame.head(MOST_ROWS)
@@ -73,6 +77,11 @@ def entry(result: Result, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     }
 
 
+def said(metric: str, result: Result) -> dict[str, Any]:
+    """A metric as the sentence and the key numbers of a run need it."""
+    return entry(result, {name: result.tables[name] for name in result.tables if (metric, name) in SAID})
+
+
 def without(metric: str, result: Result, left_out: Collection[Key]) -> dict[str, Any]:
     """A metric as the report document has it, without some tables."""
-    return entry(result, {name: frame for name, frame in result.tables.items() if (metric, name) not in left_out})
+    return entry(result, {name: result.tables[name] for name in result.tables if (metric, name) not in left_out})

@@ -11,7 +11,7 @@ import io
 import json
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,6 @@ class StoredAnalysis:
     document: Mapping[str, Any] = field(repr=False)
     files: Mapping[str, tuple[int, int]] = field(repr=False)
     _results: dict[str, Result] = field(default_factory=dict, repr=False, compare=False)
-    _sizes: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def partial(self) -> bool:
@@ -137,14 +136,16 @@ class StoredAnalysis:
     @property
     def held_bytes(self) -> int:
         """About the memory that it takes: its document, and the tables that were read so far."""
-        return sum(list(self._sizes.values())) + 8 * self.files[DOCUMENT][0]
+        read = [r.tables for r in list(self._results.values())]
+        return sum(t.held_bytes for t in read if isinstance(t, _Tables)) + 8 * self.files[DOCUMENT][0]
 
     def result(self, name: str) -> Result:
         """A metric's answer; one that tracekit gained after the analysis was stored is unavailable and says so.
 
+        Its tables are read when they are asked for; one that is damaged or gone by then raises InputError.
+
         Raises:
             KeyError: there is no metric of that name.
-            InputError: the stored tables are damaged or gone.
         """
         if name not in {m.name for m in METRICS}:
             raise KeyError(f"no metric {name!r}; there are {', '.join(m.name for m in METRICS)}")
@@ -177,15 +178,43 @@ class StoredAnalysis:
             return None
         known = self._results.get(key)
         if known is None:
-            try:
-                tables = {name: _restored(_read(self.folder, about["file"], self.files), about) for name, about in stated["tables"].items()}
-            except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
-                raise _damaged(self.folder, error) from error
+            tables = _Tables(self.folder, self.files, stated["tables"])
             known = Result(stated["summary"], tables, stated["available"], stated["reason"], tuple(stated["notes"]))
             self._results[key] = known
-            # texts are shared between rows, so a column of them takes little more than its references
-            self._sizes[key] = sum(t[name].nbytes for t in tables.values() for name in t)
         return known
+
+
+class _Tables(Mapping[str, pd.DataFrame]):
+    """The tables of a result, each read when it is first asked for: a page shows a few of them."""
+
+    def __init__(self, folder: Path, files: Mapping[str, tuple[int, int]], stated: Mapping[str, Any]) -> None:
+        self._folder, self._files, self._stated = folder, files, stated
+        self._read: dict[str, tuple[pd.DataFrame, int]] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """About the memory that what was read takes: texts are shared between rows, so a column of them takes little more than its references."""
+        return sum(nbytes for _, nbytes in list(self._read.values()))
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        known = self._read.get(name)
+        if known is None:
+            about = self._stated[name]
+            try:
+                table = _restored(_read(self._folder, about["file"], self._files), about)
+            except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
+                raise _damaged(self._folder, error) from error
+            known = self._read[name] = table, sum(table[c].nbytes for c in table)
+        return known[0]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stated
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stated)
+
+    def __len__(self) -> int:
+        return len(self._stated)
 
 
 def _stated(result: Result, key: str, folder: Path, files: dict[str, list[int]]) -> dict[str, Any]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dashboard.store.rows import Summary
-from dashboard.tables import SAID, entry
+from dashboard.tables import said
 from tracekit.analysed import Analysed
 from tracekit.analysis import plain
-from tracekit.metrics import Result
 from tracekit.report.headline import headline
 from tracekit.wording import clean
 
@@ -20,7 +17,7 @@ def summary_of(analysis: Analysed) -> Summary:
     run, health = analysis.run(), analysis.health()
     times, memory, pipeline = (analysis.result(name).summary for name in ("step_time", "memory", "pipeline"))
     peak = memory.get("allocated_peak_bytes")
-    sentence, _ = headline({"health": health, "run": run, "metrics": {m.name: _said(m.name, analysis.result(m.name)) for m in analysis.metrics}})
+    sentence, _ = headline({"health": health, "run": run, "metrics": {m.name: said(m.name, analysis.result(m.name)) for m in analysis.metrics}})
     return Summary(
         ranks=len(run["ranks"]),
         steps=len(run["steps"]),
@@ -30,7 +27,3 @@ def summary_of(analysis: Analysed) -> Summary:
         verdict=str(health["verdict"]),
         headline=clean(sentence, _LONGEST_HEADLINE),
     )
-
-
-def _said(metric: str, result: Result) -> dict[str, Any]:
-    return entry(result, {name: frame for name, frame in result.tables.items() if (metric, name) in SAID})

@@ -34,10 +34,9 @@ def draw(view: View, query: Query) -> html.Div:
     ]
     step = {k: v for k, v in only.items() if k == "step"}
     parts = [section(view, "collectives", "collectives", only, tables=tables, level=1, controls=bar(controls)), section(view, "straggler", "collectives", step)]
+    available = view.available()
     parts += [
-        section(view, m, "collectives", step, brief=True)
-        for m in ("clock", "bandwidth", "flight_recorder", "records", "links", "operators")
-        if view.metric(m)["available"]
+        section(view, m, "collectives", step, brief=True) for m in ("clock", "bandwidth", "flight_recorder", "records", "links", "operators") if m in available
     ]
     return html.Div(parts, className="page")
 

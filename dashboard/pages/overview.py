@@ -19,14 +19,12 @@ from tracekit.report.headline import headline
 from tracekit.report.sections.common import emulated
 from tracekit.report.story import findings_of, run_of
 
-#: What the sentence and the key numbers are made of.
-READ = ("budget", "step_time", "breakdown", "pipeline", "memory", "recompute", "collectives")
 FIRST = ("budget", "step_time", "breakdown")
 
 
 def draw(view: View, query: Query) -> html.Div:
     """The overview of a run."""
-    document = view.document(_known((*READ, "utilization")))
+    document = view.brief()
     said, advice = headline(document)
     found = findings_of(document)
     only = {k: v for k, v in narrowed(query).items() if k == "step"}
@@ -44,15 +42,11 @@ def draw(view: View, query: Query) -> html.Div:
         className="page-head",
     )
     rest = [m.name for m in METRICS if m.name not in OWN and m.name not in FIRST]
-    shown = [m for m in (*FIRST, *rest) if m in FIRST or view.metric(m)["available"]]
-    absent = [view.metric(m.name) for m in METRICS if m.name not in shown and not view.metric(m.name)["available"]]
+    available = view.available()
+    shown = [m for m in (*FIRST, *rest) if m in FIRST or m in available]
+    absent = [view.metric(m.name) for m in METRICS if m.name not in shown and m.name not in available]
     parts: list[Any] = [section(view, m, "overview", only, brief=m not in FIRST) for m in shown]
     return html.Div([top, bar(step_choice(view.steps(), view.steady(), only.get("step", ""))), *parts, *_absent(absent)], className="page")
-
-
-def _known(names: tuple[str, ...]) -> list[str]:
-    there = {m.name for m in METRICS}
-    return [n for n in names if n in there]
 
 
 def _absent(of: list[dict[str, Any]]) -> list[html.Section]:

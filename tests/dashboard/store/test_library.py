@@ -179,7 +179,7 @@ def test_opened_analyses_take_no_more_memory_than_allowed(library: Library, uplo
         finish(library, id, rows=20_000)
         opened = library.analysis(id)
         assert opened is not None
-        opened.result("breakdown")
+        dict(opened.result("breakdown").tables)
     library.analysis(ids[-1])
     assert list(library._opened) == ids[-2:]
 
