@@ -24,6 +24,18 @@ def test_the_k_th_send_meets_the_k_th_receive_of_the_pair() -> None:
     assert plain(got, "src", "dst", "order", "transfer_ns", "send_wait_ns", "recv_wait_ns", "axis") == want
 
 
+def test_times_since_1970_stay_exact_beside_an_end_that_is_missing() -> None:
+    now = 1_761_000_000_000_000_001
+    rows = p2p_calls(
+        {"rank": 0, "kind": "send", "peer": 1, "at": (now, now + 30)},
+        {"rank": 1, "kind": "recv", "peer": 0, "at": (now + 3, now + 30)},
+        {"rank": 0, "kind": "send", "peer": 2, "at": (now + 40, now + 41)},  # rank 2 was not recorded
+    )
+    got = pair(rows, {}).p2p
+    want = [[now, now + 3, now + 30, 27, 3, 0], [now + 40, None, None, None, None, None]]
+    assert plain(got, "send_start_ns", "recv_start_ns", "recv_end_ns", "transfer_ns", "send_wait_ns", "recv_wait_ns") == want
+
+
 def test_opposite_directions_of_a_pair_are_two_sequences() -> None:
     rows = p2p_calls(
         {"rank": 0, "kind": "send", "peer": 1, "at": (0, 5)},

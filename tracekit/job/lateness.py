@@ -131,12 +131,13 @@ def _since_the_last_meeting(job: Job, came: pd.DataFrame) -> pd.DataFrame:
     length = rows["end_ns"] - rows["start_ns"]
     computed, busy = (rows[c].astype("Float64") for c in ("computed_before_ns", "busy_before_ns"))
     under = (length - rows["exposed_ns"]).astype("Float64")
-    after = pd.DataFrame({"end": rows["end_ns"], "computed": computed, "under": under, "busy": busy + length, "meeting": rows["instance"]})
+    # nullable: plain integers are shifted as floats, which hold no times since 1970 to the ns
+    after = pd.DataFrame({"end": rows["end_ns"].astype("Int64"), "computed": computed, "under": under, "busy": busy + length, "meeting": rows["instance"]})
     before = after.groupby([rows["group"], rows["rank"]], sort=False).shift(1)
     gone = (rows["start_ns"] - before["end"]).astype("Float64")
     compute, work = computed - before["computed"], busy - before["busy"]
     out = rows[["instance", "rank", "capture", "group", "start_ns"]].assign(
-        since_ns=before["end"].astype("Int64"),
+        since_ns=before["end"],
         compute=compute,
         idle=gone - work,
         held=work - (compute - before["under"]),
@@ -169,7 +170,7 @@ def _waited_for(job: Job, held: pd.DataFrame) -> pd.Series[Any]:
     if not len(held) or not len(waits):
         return pd.Series(dtype="Int64")
     windows = held.assign(since_ns=held["since_ns"].astype("int64"), start_ns=held["start_ns"].astype("int64"), group=held["group"].astype("int64"))
-    windows = windows[["instance", "rank", "capture", "group", "since_ns", "start_ns"]].astype({"rank": "int64", "capture": "int64"})
+    windows = windows[["instance", "rank", "capture", "group", "since_ns", "start_ns"]].astype({"rank": "int64", "capture": "int64", "since_ns": "Int64"})
     # a wait lies in one window of each of its rank's groups: the one that ends next
     tried = waits.merge(windows[["rank", "capture", "group"]].drop_duplicates(), on=["rank", "capture"])
     found = pd.merge_asof(

@@ -75,7 +75,8 @@ def _ends(calls: pd.DataFrame) -> pd.DataFrame:
     in_batch = calls.groupby(["capture", "rank", "batch"], dropna=False)["kind"].transform("size")
     several = calls["batch"].notna().to_numpy() & in_batch.gt(1).to_numpy()
     out = calls.assign(is_send=is_send, src=np.where(is_send, rank, peer), dst=np.where(is_send, peer, rank), several=several)
-    for column in ("step", "microbatch", "nbytes", "stage", "batch"):
+    # nullable: beside an end that is missing, plain integers would become floats, which hold no times since 1970 to the ns
+    for column in ("step", "microbatch", "nbytes", "stage", "batch", "start_ns", "end_ns", "exposed_ns"):
         out[column] = out[column].astype("Int64")
     return out.sort_values(["capture", "rank", "start_ns"], kind="stable")
 

@@ -281,10 +281,10 @@ def _waits(job: Job) -> pd.DataFrame:
 
 def _lateness(by_rank: pd.DataFrame) -> pd.Series[Any]:
     """By how much the last rank of each instance came after the one before it; null where a start is not known, or one rank is there."""
-    starts = by_rank[["instance", "start_ns"]].sort_values(["instance", "start_ns"], kind="stable")
+    starts = by_rank[["instance", "start_ns"]].astype({"start_ns": "Int64"}).sort_values(["instance", "start_ns"], kind="stable")
     before = starts["start_ns"].groupby(starts["instance"]).shift()
     last = ~starts.duplicated("instance", keep="last")
-    return pd.Series((starts["start_ns"].astype("Int64") - before.astype("Int64"))[last].array, index=starts.loc[last, "instance"].to_numpy())
+    return pd.Series((starts["start_ns"] - before)[last].array, index=starts.loc[last, "instance"].to_numpy())
 
 
 def _named(calls: pd.DataFrame, rank: str, side: str) -> pd.DataFrame:

@@ -16,6 +16,8 @@ from tracekit.metrics.base import Metric, Result, unavailable
 from tracekit.schedule.closed import window_bubble_ratio
 from tracekit.schedule.recognise import UNKNOWN, Schedule
 
+#: Columns of the table of pipelines that are counts or times.
+_WHOLE = ("step", "window_start_ns", "window_end_ns", "window_ns", "work_ns")
 _RATIOS = ["bubble_ratio", "bubble_over_ideal", "longest_stage_bubble_ratio", "closed_form_bubble_ratio", "simulated_bubble_ratio"]
 _WINDOW_PARTS = ["bubble_ns", "fill_ns", *GAP_PARTS, "drain_ns"]
 _ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
@@ -37,8 +39,9 @@ def compute(job: Job) -> Result:
         return unavailable("only one rank has pipeline actions and no group links it to others: give the traces of the whole pipeline")
     collectives, played = by_rank(job.table("gap_collectives")), replays(job)
     parts = [rank_parts(p, collectives) for p in found]
-    table = pd.DataFrame([_pipeline_row(p, rows, r) for p, rows, r in zip(found, parts, played, strict=True)])
-    table = table.astype({"step": "Int64", **dict.fromkeys(("window_start_ns", "window_end_ns", "window_ns", "work_ns"), "Int64")})
+    each = [_pipeline_row(p, rows, r) for p, rows, r in zip(found, parts, played, strict=True)]
+    # straight into nullable integers: beside a null, a frame would make floats of them first, and lose ns
+    table = pd.DataFrame(each).assign(**{c: pd.array([row[c] for row in each], "Int64") for c in _WHOLE})
     steady = _steady(job, table)
     every, windows = _actions(found), _windows(parts)
     return Result(
