@@ -60,6 +60,7 @@
       try {
         const answer = await fetch(`/api/runs/${encodeURIComponent(area.dataset.run)}/progress`, { headers: { Accept: "application/json" } });
         const told = await answer.json();
+        if (following !== mine || !area.isConnected) return; // whoever went elsewhere meanwhile stays there
         if (!answer.ok) {
           lost(area, told.error || `The server answered ${answer.status}.`);
           if (answer.status === 404 || answer.status === 401) return;
