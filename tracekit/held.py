@@ -2,69 +2,163 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tracekit import schema
-from tracekit.columns import Objects, Rows
+from tracekit.columns import Mask, Objects, Rows, integers
 from tracekit.owners import CATEGORIES, NO_RULE
 from tracekit.vocabulary import LAYER_INDEX, layer_index
 
 #: Most groups of one peak; the smaller ones are taken together, one row per category.
 GROUPS = 120
-_KEYS = ["category", "rule", "layer", "layer_source", "sublayer", "direction", "stage", "microbatch", "maker", "since"]
+#: Words of ``since``, by number.
+_SINCE = ("before_recording", "this_step", "earlier")
 
 
-def groups(held: pd.DataFrame, peak: int, step: int | None, limit: int = GROUPS) -> pd.DataFrame:
-    """Blocks alive at a peak, grouped by owner, place and maker; bounded, and summing to the peak exactly.
+@dataclass(frozen=True)
+class Kinds:
+    """What is told of many blocks, each distinct answer once.
+
+    Attributes:
+        of: number of each block's kind.
+        what: one row per kind, None where nothing is told.
+    """
+
+    of: Rows
+    what: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of one device, made ready to be asked at many moments which of them are alive, and what they are.
+
+    Attributes:
+        made: memory event that made each; -1 where it stood before the recording.
+        freed: memory event that freed it.
+        nbytes: its bytes.
+        step: step in which it was made; -1 where none is known.
+        activation: whether it is an activation.
+        category: kinds by category.
+        owner: kinds by owner, place and maker.
+        place: kinds by whole layer, stage and microbatch.
+        layer: kinds by whole layer, in the order of its name, none last.
+    """
+
+    made: Rows
+    freed: Rows
+    nbytes: Rows
+    step: Rows
+    activation: Mask
+    category: Kinds
+    owner: Kinds
+    place: Kinds
+    layer: Kinds
+
+    @classmethod
+    def of(cls, blocks: pd.DataFrame) -> Blocks:
+        """From columns of ``blocks.blocks``."""
+        layer, sublayer = _split(blocks["made_layer"])
+        owner = pd.DataFrame(
+            {
+                "category": blocks["category"].to_numpy(object),
+                "rule": blocks["rule"].to_numpy(object),
+                "layer": layer,
+                "layer_source": blocks["made_layer_source"].to_numpy(object),
+                "sublayer": sublayer,
+                "direction": blocks["made_direction"].to_numpy(object),
+                "stage": blocks["made_stage"].to_numpy(object),
+                "microbatch": blocks["made_microbatch"].to_numpy(object),
+                "maker": blocks["made_by"].to_numpy(object),
+            }
+        )
+        layer, _ = _split(blocks["layer"])
+        return cls(
+            made=blocks["made"].to_numpy(np.int64),
+            freed=blocks["freed"].to_numpy(np.int64),
+            nbytes=blocks["nbytes"].to_numpy(np.int64),
+            step=integers(blocks["made_step"]),
+            activation=blocks["category"].eq("activation").to_numpy(bool),
+            category=_kinds(owner[["category"]]),
+            owner=_kinds(owner),
+            place=_kinds(pd.DataFrame({"layer": layer, "stage": owner["stage"], "microbatch": owner["microbatch"]})),
+            layer=_by_name(layer),
+        )
+
+    def alive(self, at: int) -> Rows:
+        """Those that are alive after a memory event."""
+        return np.flatnonzero((self.made <= at) & (self.freed > at))
+
+    def by_category(self, rows: Rows) -> dict[str, int]:
+        """Bytes of some of them, by category."""
+        kind, _, nbytes = _added_up(self.category.of[rows], self.nbytes[rows])
+        return dict(zip(self.category.what["category"].iloc[kind], nbytes.tolist(), strict=True))
+
+
+def _kinds(told: pd.DataFrame) -> Kinds:
+    """Kinds by all columns, in the order in which they first come."""
+    of = integers(told.groupby(list(told), dropna=False, sort=False).ngroup())
+    what = told.iloc[np.unique(of, return_index=True)[1]].astype(object)
+    return Kinds(of, what.where(what.notna(), None).reset_index(drop=True))
+
+
+def _by_name(layer: Objects) -> Kinds:
+    codes, names = pd.factorize(layer, sort=True)
+    of = np.full(len(codes), len(names), np.int64)
+    of[codes >= 0] = codes[codes >= 0]
+    return Kinds(of, pd.DataFrame({"layer": [*names, None]}, dtype=object))
+
+
+def _added_up(kind: Rows, nbytes: Rows) -> tuple[Rows, Rows, Rows]:
+    """Kinds in the order in which they first come, how many blocks each has, and their bytes."""
+    found, first, at, count = np.unique(kind, return_index=True, return_inverse=True, return_counts=True)
+    sums = np.zeros(len(found), np.int64)
+    np.add.at(sums, at, nbytes)
+    order = np.argsort(first)
+    return found[order], count[order], sums[order]
+
+
+def groups(blocks: Blocks, moments: Sequence[tuple[int, int, int | None]], limit: int = GROUPS) -> pd.DataFrame:
+    """Blocks alive at each of several peaks, grouped by owner, place and maker; bounded, and summing to the peak exactly.
 
     Args:
-        held: blocks alive then (columns of ``blocks.blocks``; made is -1 where they stood before the recording).
-        peak: bytes allocated then.
-        step: step in which the peak lies, or None.
-        limit: most groups.
+        blocks: the blocks of a device.
+        moments: of each peak the memory event after which it stood, its bytes, and the step in which it lies, or None.
+        limit: most groups of a peak.
 
     Returns:
-        Rows of ``memory_tables.MEMORY_OWNERS`` without device and step, largest first; what no block explains is
-        ``unknown`` by the rule ``before_recording``, and blocks that exceed the peak are one row by the rule ``inconsistent``.
+        Rows of ``memory_tables.MEMORY_OWNERS`` without device and step, with the number of the moment; of each the largest first. What no
+        block explains is ``unknown`` by the rule ``before_recording``, and blocks that exceed the peak are one row by the rule ``inconsistent``.
     """
-    rest = peak - int(held["nbytes"].sum())
+    names = ["moment", *(n for n in schema.MEMORY_OWNERS if n not in ("device", "device_type", "step"))]
+    owners = [{**{str(k): v for k, v in row.items()}, "layer_index": layer_index(row["layer"])} for row in blocks.owner.what.to_dict("records")]
+    rows = [{"moment": i, **row} for i, (at, peak, step) in enumerate(moments) for row in _groups(blocks, owners, blocks.alive(at), peak, step, limit)]
+    nothing = dict.fromkeys(names)
+    return pd.DataFrame([nothing | row for row in rows], columns=names, dtype=object)
+
+
+def _groups(blocks: Blocks, owners: list[dict[str, Any]], alive: Rows, peak: int, step: int | None, limit: int) -> list[dict[str, Any]]:
+    """Groups at one peak."""
+    rest = peak - int(blocks.nbytes[alive].sum())
     if rest < 0:
-        return _rows([{"category": "unknown", "rule": "inconsistent", "nbytes": peak}])
-    layer, sublayer = _split(held["made_layer"])
-    in_step = held["made_step"].eq(step).fillna(False).to_numpy(bool) if step is not None else np.zeros(len(held), bool)
-    since = np.where(held["made"].lt(0), "before_recording", np.where(in_step, "this_step", "earlier"))
-    keyed = pd.DataFrame(
-        {
-            "category": held["category"].to_numpy(object),
-            "rule": held["rule"].to_numpy(object),
-            "layer": layer,
-            "layer_source": held["made_layer_source"].to_numpy(object),
-            "sublayer": sublayer,
-            "direction": held["made_direction"].to_numpy(object),
-            "stage": held["made_stage"].to_numpy(object),
-            "microbatch": held["made_microbatch"].to_numpy(object),
-            "maker": held["made_by"].to_numpy(object),
-            "since": since.astype(object),
-            "nbytes": held["nbytes"].to_numpy(np.int64),
-        }
-    )
-    found = keyed.groupby(_KEYS, dropna=False, sort=False)["nbytes"].agg(blocks="size", nbytes="sum").reset_index()
-    found = found.sort_values("nbytes", ascending=False, kind="stable")
-    few, many = found.iloc[:limit], found.iloc[limit:]
-    more = many.groupby("category", sort=False)[["blocks", "nbytes"]].sum().reset_index().assign(rule="others")
-    parts = [few, more] if len(more) else [few]
+        return [{"category": "unknown", "rule": "inconsistent", "nbytes": peak}]
+    in_step = blocks.step[alive] == step if step is not None else np.zeros(len(alive), bool)
+    since = np.where(blocks.made[alive] < 0, 0, np.where(in_step, 1, 2))
+    kind, count, nbytes = _added_up(blocks.owner.of[alive] * len(_SINCE) + since, blocks.nbytes[alive])
+    order = np.argsort(-nbytes, kind="stable")
+    few, many = order[:limit], order[limit:]
+    owner, since = np.divmod(kind, len(_SINCE))
+    rows = [{**owners[owner[i]], "since": _SINCE[since[i]], "blocks": int(count[i]), "nbytes": int(nbytes[i])} for i in few]
+    more = pd.DataFrame({"category": blocks.owner.what["category"].iloc[owner[many]], "blocks": count[many], "nbytes": nbytes[many]})
+    if len(more):
+        rows += more.groupby("category", sort=False).sum().reset_index().assign(rule="others").to_dict("records")
     if rest:
-        parts.append(pd.DataFrame([{"category": "unknown", "rule": "before_recording", "since": "before_recording", "blocks": None, "nbytes": rest}]))
-    return _rows([{str(k): v for k, v in row.items()} for part in parts for row in part.to_dict("records")])
-
-
-def _rows(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    names = [n for n in schema.MEMORY_OWNERS if n not in ("device", "device_type", "step")]
-    out = pd.DataFrame([{n: None if pd.isna(row.get(n)) else row[n] for n in names} for row in rows], columns=names, dtype=object)
-    return out.assign(layer_index=pd.array([layer_index(name) for name in out["layer"]], "Int64"))
+        rows.append({"category": "unknown", "rule": "before_recording", "since": "before_recording", "nbytes": rest})
+    return rows
 
 
 def split_layer(path: Any) -> tuple[str | None, str | None]:
@@ -97,36 +191,35 @@ def activation_levels(alive: pd.DataFrame, records: int) -> Rows:
     return level
 
 
-def by_layer(held: pd.DataFrame) -> pd.DataFrame:
-    """Activations alive, by whole layer; one row without a layer for those whose layer is not known."""
-    own = held[held["category"].eq("activation")]
-    paths = own["layer"].map(lambda path: split_layer(path)[0], na_action="ignore").astype(object)
-    sums = own["nbytes"].groupby(paths.where(paths.notna(), None), dropna=False).sum()
-    names = [None if pd.isna(n) else str(n) for n in sums.index]
-    return pd.DataFrame(
-        {
-            "layer": pd.Series(names, dtype=object),
-            "layer_index": pd.array([layer_index(n) for n in names], "Int64"),
-            "activation_bytes": sums.to_numpy(np.int64),
-        }
-    )
+def by_layer(blocks: Blocks, moments: Sequence[int | None]) -> pd.DataFrame:
+    """Activations alive at each of several moments, by whole layer; one row without a layer for those whose layer is not known.
+
+    Args:
+        blocks: the blocks of a device.
+        moments: the memory event after which each is; None where nothing is told of it.
+
+    Returns:
+        moment (its number), layer, layer_index, activation_bytes.
+    """
+    return _activations(blocks, blocks.layer, moments, by_kind=True)
 
 
-def by_microbatch(held: pd.DataFrame) -> pd.DataFrame:
-    """Activations alive by whole layer, stage and microbatch."""
-    own = held[held["category"].eq("activation")]
-    layer, _ = _split(own["layer"])
-    keyed = pd.DataFrame(
-        {
-            "layer": layer,
-            "stage": own["made_stage"].to_numpy(object),
-            "microbatch": own["made_microbatch"].to_numpy(object),
-            "activation_bytes": own["nbytes"].to_numpy(np.int64),
-        }
-    )
-    sums = keyed.groupby(["layer", "stage", "microbatch"], dropna=False, sort=False)["activation_bytes"].sum().reset_index()
-    sums = sums.astype(object).where(sums.notna(), None)
-    return sums.assign(layer_index=pd.array([layer_index(name) for name in sums["layer"]], "Int64"))
+def by_microbatch(blocks: Blocks, moments: Sequence[int | None]) -> pd.DataFrame:
+    """Activations alive at each of several moments by whole layer, stage and microbatch; as :func:`by_layer`."""
+    return _activations(blocks, blocks.place, moments)
+
+
+def _activations(blocks: Blocks, kinds: Kinds, moments: Sequence[int | None], *, by_kind: bool = False) -> pd.DataFrame:
+    # one after another: the blocks of all moments together may be more than memory holds
+    alive = (blocks.alive(at) if at is not None else np.empty(0, np.int64) for at in moments)
+    activations = (rows[blocks.activation[rows]] for rows in alive)
+    found = [_added_up(kinds.of[rows], blocks.nbytes[rows]) for rows in activations]
+    kind, _, nbytes = (np.concatenate(column) for column in zip(*found, strict=True))
+    moment = np.repeat(np.arange(len(found)), [len(own_kinds) for own_kinds, *_ in found])
+    order = np.lexsort((kind, moment)) if by_kind else np.arange(len(kind))
+    numbers = pd.array([layer_index(name) for name in kinds.what["layer"]], "Int64")
+    what = kinds.what.assign(layer_index=numbers).iloc[kind[order]].reset_index(drop=True)
+    return what.assign(moment=moment[order], activation_bytes=nbytes[order])
 
 
 def in_flight(alive: pd.DataFrame, ts: Rows) -> pd.DataFrame:

@@ -7,11 +7,13 @@ none), and every slept ``emulated_compute`` range; communication is every ``gloo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.columns import Mask, integers, named
+from tracekit.columns import Mask, Rows, integers, named
 from tracekit.intervals import Union, union
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import EMULATED_COMPUTE, Kind
@@ -46,6 +48,22 @@ def _work_masks(trace: RankTrace) -> dict[str, Mask]:
     return {"compute": compute, "communication": communication, "copy": copy, "graph": graph, "work": work, "emulated": emulated}
 
 
+def work_rows(trace: RankTrace) -> Mapping[tuple[int, int | None], Rows]:
+    """Rows of the work of each device and step, ascending, and of each device in all (step None); without work there is no entry."""
+    return trace.once("work_rows", lambda: _work_rows(trace))
+
+
+def _work_rows(trace: RankTrace) -> dict[tuple[int, int | None], Rows]:
+    rows = np.flatnonzero(work_masks(trace)["work"])
+    device, step = device_of(trace)[rows], integers(trace.events["step"])[rows]
+    order = np.lexsort((step, device))
+    rows, device, step = rows[order], device[order], step[order]
+    first = np.flatnonzero((np.diff(device, prepend=-2) != 0) | (np.diff(step, prepend=-2) != 0))
+    own = [(int(d), int(s)) for d, s in zip(device[first], step[first], strict=True)]
+    found: dict[tuple[int, int | None], Rows] = dict(zip(own, np.split(rows, first[1:]), strict=True)) if own else {}
+    return found | {(int(d), None): np.sort(rows[device == d]) for d in np.unique(device)}
+
+
 def devices(trace: RankTrace) -> list[int]:
     """Numbers of the devices that did any work; [0] for a CPU run."""
     if trace.meta.device_type == "cpu":
@@ -65,9 +83,9 @@ def compute_intervals(trace: RankTrace, device: int) -> Union:
     return intervals_of(trace.events, work_masks(trace)["compute"] & (device_of(trace) == device))
 
 
-def intervals_of(events: pd.DataFrame, mask: Mask) -> Union:
-    """Union of the events that the mask picks."""
-    ts, dur = events["ts"].to_numpy()[mask], events["dur"].to_numpy()[mask]
+def intervals_of(events: pd.DataFrame, chosen: Mask | Rows) -> Union:
+    """Union of the events that a mask or row numbers choose."""
+    ts, dur = events["ts"].to_numpy()[chosen], events["dur"].to_numpy()[chosen]
     return union(ts, ts + dur)
 
 

@@ -14,30 +14,26 @@ from typing import Any
 import pandas as pd
 
 from tracekit import schema
-from tracekit.columns import Mask, integers
+from tracekit.columns import Mask, Rows
 from tracekit.executions import host_records
 from tracekit.intervals import intersect, merge, subtract, total
 from tracekit.trace import RankTrace
 from tracekit.windows import step_windows
-from tracekit.work import device_of, devices, intervals_of, work_masks
+from tracekit.work import devices, intervals_of, work_masks, work_rows
 
 
 def busy(trace: RankTrace) -> dict[str, pd.DataFrame]:
     """``busy``: one row per device and step, and one per device over the whole trace (``schema.BUSY``)."""
     windows = step_windows(trace)
-    masks, device = work_masks(trace), device_of(trace)
-    step = integers(trace.events["step"])
-    work = masks["work"]
+    masks, work = work_masks(trace), work_rows(trace)
     rows = []
     for one in devices(trace):
-        here = device == one
-        if not (work & here).any():
+        if (one, None) not in work:
             continue  # a host that only launched: nothing is known of a device
-        rows.append({"device": one, "step": None, **_measure(trace, masks, here, None)})
+        rows.append({"device": one, "step": None, **_measure(trace, masks, work[one, None], None)})
         for number, start, end in zip(windows["step"], windows["window_start_ns"], windows["window_end_ns"], strict=True):
-            mine = here & (step == number)
-            if (work & mine).any():  # else it is not known whether the device was idle or its work was not recorded
-                rows.append({"device": one, "step": number, **_measure(trace, masks, mine, (int(start), int(end)))})
+            if (one, number) in work:  # else it is not known whether the device was idle or its work was not recorded
+                rows.append({"device": one, "step": number, **_measure(trace, masks, work[one, number], (int(start), int(end)))})
     if not rows:
         return {"busy": schema.empty(schema.BUSY)}
     frame = pd.DataFrame(rows, dtype=object).assign(device_type=trace.meta.device_type)
@@ -47,12 +43,12 @@ def busy(trace: RankTrace) -> dict[str, pd.DataFrame]:
     return {"busy": schema.conform(frame, schema.BUSY)}
 
 
-def _measure(trace: RankTrace, masks: dict[str, Mask], here: Mask, window: tuple[int, int] | None) -> dict[str, Any]:
-    compute, comm, copy, slept = (intervals_of(trace.events, masks[k] & here) for k in ("compute", "communication", "copy", "emulated"))
+def _measure(trace: RankTrace, masks: dict[str, Mask], rows: Rows, window: tuple[int, int] | None) -> dict[str, Any]:
+    kinds = ("compute", "communication", "copy", "emulated", "graph")
+    compute, comm, copy, slept, graph = (intervals_of(trace.events, rows[masks[k][rows]]) for k in kinds)
     overlap = total(intersect(compute, comm))
     kernels = merge(compute, comm)
-    ran = (masks["compute"] | masks["communication"]) & here
-    graph = intervals_of(trace.events, masks["graph"] & here)
+    ran = rows[masks["compute"][rows] | masks["communication"][rows]]
     everything = merge(kernels, copy, graph)
     first, last = (int(everything[0][0]), int(everything[1][-1])) if len(everything[0]) else (window or (0, 0))
     start, end = (first, last) if window is None else (min(window[0], first), max(window[1], last))
@@ -65,6 +61,6 @@ def _measure(trace: RankTrace, masks: dict[str, Mask], here: Mask, window: tuple
         "memcpy_ns": total(copy),
         "exposed_memcpy_ns": total(subtract(copy, kernels)),
         "kernel_sum_ns": int(trace.events["dur"].to_numpy()[ran].sum()),
-        "kernels": int(ran.sum()),
+        "kernels": len(ran),
     }
     return {**whole, "emulated_ns": total(slept), **(dict.fromkeys(divided) if total(graph) else divided)}

@@ -36,6 +36,7 @@ from tracekit.windows import step_windows
 TABLES = ("memory_peaks", "memory_layers", "memory_curve", "memory_owners", "memory_microbatches", "memory_in_flight", "memory_accounts")
 
 _CURVE_POINTS = 2000
+_NO_BYTES = np.iinfo(np.int64).min
 #: Categories whose amount is only known when what stood before the recording is.
 _NEED_BASELINE = ("parameter", "optimizer_state")
 #: Categories that only forward, backward and optimizer, as parts of the trace, can tell.
@@ -149,20 +150,21 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
     steps = step_windows(trace)[["step", "start_ns", "end_ns"]]
     ts = samples["ts"].to_numpy(np.int64)
     reserved = samples["reserved"].astype("Int64").where(samples["device_type"].ne(0))
+    backed = reserved.to_numpy(np.int64, na_value=_NO_BYTES)
     before = int(level[0] - samples["nbytes"].iloc[0])
-    peaks, layers, owners, microbatches, marked = [], [], [], [], [0, len(samples) - 1]
+    peaks, owners, told, marked = [], [], [], [0, len(samples) - 1]
     unknown = _untold(trace, source, place)
-    activations = holding.activation_levels(alive, len(samples))
+    activations, stood = holding.activation_levels(alive, len(samples)), holding.Blocks.of(alive)
     where = {"device": place.device, "device_type": "gpu" if place.gpu else "cpu"}
     for step, start, end in [(None, int(ts[0]), int(ts[-1]) + 1), *_covered(steps, ts, place).itertuples(index=False)]:
         first, last = (int(i) for i in np.searchsorted(ts, [start, end], "left"))
         at, when, peak = _peak(level, ts, first, last, before, start)
         marked.append(max(at, 0))
-        held = alive[(alive["made"] <= at) & (alive["freed"] > at)]
-        inside = reserved.iloc[max(first - 1, 0) : last]
+        held = stood.alive(at)
+        inside = int(backed[max(first - 1, 0) : last].max(initial=_NO_BYTES))
         carried = int(level[first - 1]) if first else before
         lowest = min(carried, int(level[first:last].min())) if last > first else carried
-        divided = _categories(held, peak, source, unknown if place.stacks is None else untold(held, peak))
+        divided = _categories(stood.by_category(held), peak, source, unknown if place.stacks is None else untold(alive.iloc[held], peak))
         peaks.append(
             {
                 **where,
@@ -171,27 +173,29 @@ def _device(trace: RankTrace, samples: pd.DataFrame, place: _Place) -> dict[str,
                 "allocated_lowest_bytes": None if source == "none" else lowest,
                 "allocated_peak_bytes": peak,
                 "allocated_peak_ts_ns": when if place.timed else None,
-                "reserved_peak_bytes": inside.max() if inside.notna().any() else None,
-                "reserved_at_peak_bytes": reserved.iloc[at] if at >= 0 else None,
+                "reserved_peak_bytes": None if inside == _NO_BYTES else inside,
+                "reserved_at_peak_bytes": None if at < 0 or backed[at] == _NO_BYTES else int(backed[at]),
                 **divided,
                 "activation_peak_bytes": None if divided["activation_bytes"] is None else int(activations[first : last + 1].max()),
             }
         )
-        owners.append(holding.groups(held, peak, _step_of(steps, when) if step is None else step).assign(**where, step=step))
+        owners.append((at, peak, _step_of(steps, when) if step is None else step))
         # what is not believed of the peak is not told of its layers either
-        told = held if divided["activation_bytes"] is not None else held.iloc[:0]
-        layers.append(holding.by_layer(told).assign(**where, step=step))
-        microbatches.append(holding.by_microbatch(told).assign(**where, step=step))
+        told.append(at if divided["activation_bytes"] is not None else None)
+    numbers = pd.array([p["step"] for p in peaks], "Int64")
+    of_peaks = {
+        "memory_owners": (holding.groups(stood, owners), schema.MEMORY_OWNERS),
+        "memory_layers": (holding.by_layer(stood, told), schema.MEMORY_LAYERS),
+        "memory_microbatches": (holding.by_microbatch(stood, told), schema.MEMORY_MICROBATCHES),
+    }
     flight = holding.in_flight(alive, ts)
     flight = flight[~flight["step"].isin([p["step"] for p in peaks if p["activation_bytes"] is None])]
     curve = _curve(_phases(trace, samples, place), samples, level, reserved, steps if place.timed else steps.iloc[:0], marked)
     curve = curve.assign(**where) if place.timed else curve.assign(**where, ts_ns=pd.array([None] * len(curve), "Int64"))
     return {
         "memory_peaks": schema.conform(pd.DataFrame(peaks), schema.MEMORY_PEAKS),
-        "memory_layers": schema.conform(pd.concat(layers, ignore_index=True), schema.MEMORY_LAYERS),
         "memory_curve": schema.conform(curve, schema.MEMORY_CURVE),
-        "memory_owners": schema.conform(pd.concat(owners, ignore_index=True), schema.MEMORY_OWNERS),
-        "memory_microbatches": schema.conform(pd.concat(microbatches, ignore_index=True), schema.MEMORY_MICROBATCHES),
+        **{name: schema.conform(rows.assign(**where, step=numbers[rows["moment"].to_numpy(np.int64)]), table) for name, (rows, table) in of_peaks.items()},
         "memory_in_flight": schema.conform(flight.assign(**where), schema.MEMORY_IN_FLIGHT),
         "memory_accounts": schema.conform(pd.DataFrame([account | where]), schema.MEMORY_ACCOUNTS),
     }
@@ -351,10 +355,9 @@ def _levels(samples: pd.DataFrame, old: pd.DataFrame, source: str, place: _Place
     return level
 
 
-def _categories(held: pd.DataFrame, peak: int, source: str, unknown: frozenset[str]) -> dict[str, Any]:
+def _categories(sums: Mapping[str, int], peak: int, source: str, unknown: frozenset[str]) -> dict[str, Any]:
     """Bytes of each category, null of those that cannot be told; unknown is what the others leave of the peak."""
-    sums = held.groupby("category")["nbytes"].sum()
-    known: dict[str, int | None] = {c: None if c in unknown else int(sums.get(c, 0)) for c in CATEGORIES[:-1]}
+    known: dict[str, int | None] = {c: None if c in unknown else sums.get(c, 0) for c in CATEGORIES[:-1]}
     rest = peak - sum(v or 0 for v in known.values())
     if rest < 0:  # events are missing: what seems alive is more than there was, so no part can be trusted
         known, rest = dict.fromkeys(CATEGORIES[:-1]), peak

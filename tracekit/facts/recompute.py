@@ -9,16 +9,13 @@ tell: then ``decidable`` is false.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit import schema
-from tracekit.columns import integers
+from tracekit.columns import Objects, Rows, integers
 from tracekit.trace import RankTrace
 from tracekit.vocabulary import LAYER_INDEX, Direction, Kind, Phase, layer_index, parse_module_span, sublayer
 from tracekit.work import work_masks
-
-Objects = npt.NDArray[np.object_]
 
 _NODE = "autograd::engine::evaluate_function"
 _COMPILED = "CompiledFunctionBackward"
@@ -102,7 +99,7 @@ def _sums(trace: RankTrace, layer: Objects) -> pd.DataFrame:
 def _again(trace: RankTrace) -> pd.DataFrame:
     """Repeated operators: row, step, and the outermost node that holds them: a checkpoint repeats its forward inside one node."""
     events = trace.events
-    node = _topmost(events, integers(events["parent"]))
+    node = _topmost(trace)
     operator = events["kind"].eq(Kind.OPERATOR).to_numpy() & events["recompute"].to_numpy(bool) & (node >= 0)
     found: pd.DataFrame = pd.DataFrame({"row": np.arange(len(events)), "step": events["step"], "node": node})[operator]
     return found
@@ -126,7 +123,7 @@ def _products(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     handed &= named
     repeated = events["recompute"].to_numpy(bool)
     # where a mode takes every call, one that it did not take was only begun: what it saves was the last that the repeat was for
-    node = _topmost(events, parent)
+    node = _topmost(trace)
     modal = np.zeros(len(events) + 1, bool)
     modal[node[handed]] = True
     modal[-1] = False
@@ -146,7 +143,7 @@ def _products(trace: RankTrace, layer: Objects) -> pd.DataFrame:
 def _runs(trace: RankTrace, layer: Objects) -> pd.DataFrame:
     """How often each layer's forward ran and was repeated, per step; forward_runs is null where no range or frame tells."""
     events = trace.events
-    node = _topmost(events, integers(events["parent"]))
+    node = _topmost(trace)
     again = _again(trace)
     again = again.assign(layer=layer[again["row"]])[["step", "layer", "node"]].drop_duplicates()
     again = again[again["layer"].notna()].groupby(["step", "layer"], dropna=False).size().rename("recompute_runs").reset_index()
@@ -168,15 +165,21 @@ def _forward_marks(names: pd.Index) -> dict[str, str | None]:
     return ranges | {n: None for n in spans if n.startswith("nn.Module: ")}
 
 
-def _topmost(events: pd.DataFrame, parent: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _topmost(trace: RankTrace) -> Rows:
     """Row of the outermost autograd node that holds each event; -1 outside."""
-    names = events["name"].cat.categories
+    return trace.once("topmost_nodes", lambda: _find_topmost(trace.events))
+
+
+def _find_topmost(events: pd.DataFrame) -> Rows:
+    parent, names = integers(events["parent"]), events["name"].cat.categories
     is_node = np.isin(events["name"].cat.codes, np.flatnonzero([str(c).startswith(_NODE) for c in names]))
-    found, at = np.full(len(events), -1, np.int64), np.arange(len(events))
-    while (at >= 0).any():
-        here = at >= 0
-        found[here] = np.where(is_node[at[here]], at[here], found[here])
-        at[here] = parent[at[here]]
+    found, rows = np.full(len(events), -1, np.int64), np.arange(len(events))
+    at = rows
+    while len(rows):
+        node = is_node[at]
+        found[rows[node]] = at[node]
+        at = parent[at]
+        rows, at = rows[at >= 0], at[at >= 0]
     return found
 
 
