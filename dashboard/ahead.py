@@ -1,11 +1,10 @@
-"""What is made before anybody asks? What the first drawing would wait for, and the overview of a run the moment that its results are stored."""
+"""What is drawn before anybody asks? The overview of a run, the moment that its results are stored."""
 
 from __future__ import annotations
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import plotly.graph_objects as go
 from flask import Flask
 
 from dashboard.pages import overview
@@ -24,10 +23,6 @@ class Ahead:
         self._app = app
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
 
-    def start(self) -> None:
-        """Load what plotly loads at its first figure."""
-        self._thread.submit(_first_figure)
-
     def ready(self, run: str) -> Future[None]:
         """Draw the overview of a run whose analysis was stored; whoever asks meanwhile waits for this one drawing. Returns at once."""
         return self._thread.submit(self._overview, run)
@@ -42,9 +37,3 @@ class Ahead:
                 overview.layout(run_id=run)
         except Exception:  # its reader will be told; nobody is waiting here
             log.exception("the overview of run %s could not be drawn ahead", run)
-
-
-def _first_figure() -> None:
-    fig = go.Figure([go.Bar(x=[1], y=["a"], marker={"pattern": {"shape": "/"}}), go.Scatter(x=[1], y=[1]), go.Waterfall(x=[1], y=["a"])])
-    fig.update_layout(template="none", legend={"orientation": "h"}).update_xaxes(title={"text": "s"}).add_annotation(text="a")
-    fig.to_json()

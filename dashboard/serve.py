@@ -77,7 +77,6 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         ahead = Ahead(app)
         supervisor = Supervisor(library, ahead.ready)
         with _terminable():
-            ahead.start()
             supervisor.start()
             try:
                 ready(address(settings, _port(listening)))

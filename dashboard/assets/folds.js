@@ -6,19 +6,13 @@
 (function () {
   "use strict";
 
+  const { element } = window.tracekit;
   const UNKNOWN = "unknown";
 
-  function element(tag, attributes, ...children) {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) if (value !== "") made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  }
-
   function table(grid) {
-    const num = (i) => (grid.numeric[i] ? "num" : "");
+    const num = (i) => (grid.numeric[i] ? "num" : null);
     const head = element("tr", {}, ...grid.header.map((name, i) => element("th", { scope: "col", class: num(i) }, name)));
-    const cell = (text, i) => element("td", { class: [num(i), text === UNKNOWN ? UNKNOWN : ""].filter(Boolean).join(" ") }, text);
+    const cell = (text, i) => element("td", { class: [num(i), text === UNKNOWN ? UNKNOWN : ""].filter(Boolean).join(" ") || null }, text);
     const rows = grid.rows.map((row) => element("tr", {}, ...row.map(cell)));
     const whole = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
     const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": grid.title }, whole);

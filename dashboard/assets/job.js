@@ -5,6 +5,7 @@
 (function () {
   "use strict";
 
+  const { element } = window.tracekit;
   const AREA = "tk-job";
   const SOON = 700; // ms between an answer and the next question while things move
   const SLOW = 5000; // at most, while nothing changes or the server is away
@@ -18,16 +19,6 @@
   const NEAR = 150; // ms between questions while ranks are brought together: the results are a moment away
 
   let following = null;
-
-  function element(tag, attributes, ...children) {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-      else made.setAttribute(name, value);
-    }
-    made.append(...children);
-    return made;
-  }
 
   function build(area) {
     area.dataset.built = "1";

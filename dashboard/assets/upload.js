@@ -5,6 +5,7 @@
 (function () {
   "use strict";
 
+  const { element } = window.tracekit;
   const PIECE = 8 * 1024 * 1024; // bytes per request
   const FIRST = 64 * 1024; // sent along with the announcement: what is no trace is refused at once
   const SENDERS = 4; // files on their way at a time
@@ -420,16 +421,6 @@
   }
 
   // ---------------------------------------------------------------- the area on the page
-
-  function element(tag, attributes, ...children) {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) {
-      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-      else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
-    }
-    made.append(...children.filter((c) => c !== null));
-    return made;
-  }
 
   function build(area) {
     const files = element("input", { type: "file", multiple: true, hidden: true, "aria-label": "Trace files", onchange: (e) => add(picked(e.target)) });

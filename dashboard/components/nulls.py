@@ -33,12 +33,7 @@ RULES = (
     # peaks of steps stand beside those of the recording as a whole
     Rule(frozenset({"memory.peaks", "memory.by_layer"}), frozenset({"step"}), WHOLE, lambda f: f["step"].isna()),
     # an action whose input is made on its own rank receives nothing
-    Rule(
-        frozenset({"pipeline.actions"}),
-        frozenset({"transfer_start_ns", "transfer_end_ns"}),
-        NONE,
-        lambda f: f["needs_receive"].eq(False).fillna(False).astype(bool),
-    ),
+    Rule(frozenset({"pipeline.actions"}), frozenset({"transfer_start_ns", "transfer_end_ns"}), NONE, lambda f: ~f["needs_receive"]),
     # the embedding and the head are layers that have no number
     Rule(frozenset({"collectives.instances", "memory.by_layer", "recompute.layers"}), frozenset({"layer_index"}), NONE, lambda f: f["layer"].notna()),
 )

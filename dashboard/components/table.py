@@ -82,33 +82,33 @@ def table(
     if not rows:
         body: list[Any] = [html.P("No row has all of these values. Clear a choice above.", className="nothing")]
     else:
-        body = [
-            dag.AgGrid(
-                id={"type": "rows", "of": key},
-                columnDefs=defs,
-                filterModel={c: {"filterType": "text", "type": "contains", "filter": w} for c, w in held.items()},
-                rowModelType="infinite",
-                defaultColDef={"sortable": True, "resizable": True, "minWidth": 108, "cellClassRules": {"unknown": "params.value === 'unknown'"}},
-                dashGridOptions={
-                    "cacheBlockSize": 100,
-                    "maxBlocksInCache": 20,
-                    "infiniteInitialRowCount": min(rows, 100),
-                    "suppressMovableColumns": False,
-                    "enableCellTextSelection": True,
-                    "ensureDomOrder": True,
-                    "tooltipShowDelay": 400,
-                    "suppressFieldDotNotation": True,
-                },
-                columnSize="autoSize",
-                style={"height": f"{min(height, 90 + 42 * max(rows, 2))}px"},
-                dangerously_allow_code=False,
-            ),
-            dcc.Store(
-                id={"type": "rows-of", "of": key},
-                data={"run": view.id, "metric": metric, "table": name, "only": dict(only), "columns": kept, "heads": heads, "sort": sort, "every": len(frame)},
-            ),
-        ]
+        of = {"run": view.id, "metric": metric, "table": name, "only": dict(only), "columns": kept, "heads": heads, "sort": sort, "every": len(frame)}
+        body = [_grid(key, defs, held, rows, height), dcc.Store(id={"type": "rows-of", "of": key}, data=of)]
     return html.Div([head, *body, *([html.P(note, className="note")] if note else [])], className="card table wide", id=f"table-{metric}-{name}")
+
+
+def _grid(key: str, columns: list[dict[str, Any]], held: Mapping[str, str], rows: int, height: int) -> dag.AgGrid:
+    """The grid itself: it asks for rows as they come into sight."""
+    return dag.AgGrid(
+        id={"type": "rows", "of": key},
+        columnDefs=columns,
+        filterModel={c: {"filterType": "text", "type": "contains", "filter": w} for c, w in held.items()},
+        rowModelType="infinite",
+        defaultColDef={"sortable": True, "resizable": True, "minWidth": 108, "cellClassRules": {"unknown": "params.value === 'unknown'"}},
+        dashGridOptions={
+            "cacheBlockSize": 100,
+            "maxBlocksInCache": 20,
+            "infiniteInitialRowCount": min(rows, 100),
+            "suppressMovableColumns": False,
+            "enableCellTextSelection": True,
+            "ensureDomOrder": True,
+            "tooltipShowDelay": 400,
+            "suppressFieldDotNotation": True,
+        },
+        columnSize="autoSize",
+        style={"height": f"{min(height, 90 + 42 * max(rows, 2))}px"},
+        dangerously_allow_code=False,
+    )
 
 
 def counted(rows: int, every: int) -> str:

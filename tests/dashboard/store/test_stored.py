@@ -12,7 +12,7 @@ import pytest
 from tests import forged
 from tests.analyses import analysis_of
 from tracekit import Analysis, stored
-from tracekit.analysis import records
+from tracekit.analysis import document_of, records
 from tracekit.errors import InputError
 from tracekit.figures import FIGURES
 from tracekit.figures.embed import to_json
@@ -40,10 +40,10 @@ class Written:
         return {"ranks": [0]}
 
     def to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return document_of(self)
 
     def to_json(self, indent: int | None = None) -> str:
-        raise NotImplementedError
+        return json.dumps(self.to_dict(), indent=indent)
 
 
 def again(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
