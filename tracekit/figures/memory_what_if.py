@@ -62,7 +62,7 @@ def _bars(fig: go.Figure, rows: list[str], values: pd.Series, name: str, colour:
 
 def _say(fig: go.Figure, row: str, at: float, text: str, column: int) -> None:
     fig.add_annotation(
-        x=at, y=row, text=text, showarrow=False, xanchor="left", xshift=4, font={"size": 11, "color": theme.SOFT}, bgcolor="rgba(255,255,255,0.8)",
+        x=at, y=row, text=text, showarrow=False, xanchor="left", xshift=4, font={"size": 11, "color": theme.SOFT}, bgcolor="white",
         borderpad=1, row=1, col=column,
     )  # fmt: skip
 

@@ -216,6 +216,13 @@ def test_other_recomputations_stand_on_the_page_of_memory(opened: Open, analyses
     assert "Read it again" in words(opened(memory.layout, run_id="run3"))
 
 
+def test_words_in_a_what_if_stand_on_the_dark_of_the_page(app: dash.Dash) -> None:
+    drawn = app.server.test_client().get("/api/runs/run2/figures/memory_what_if.json?theme=dark&limit=6MiB")
+    figure = json.loads(gzip.decompress(drawn.data))
+    grounds = {a["bgcolor"] for a in figure["layout"]["annotations"] if "bgcolor" in a}
+    assert grounds == {DARK_SURFACE}
+
+
 def test_rows_of_a_grid_come_sorted_narrowed_and_bounded(opened: Open, analyses: dict[str, Any]) -> None:
     of = {"run": "run3", "metric": "collectives", "table": "instances", "only": {"direction": "forward"}, "columns": ["kind", "wait_max_ns", "nothing"]}
     asked = {"startRow": 0, "endRow": 10**9, "sortModel": [{"colId": "wait_max_ns", "sort": "desc"}, {"colId": "nothing", "sort": "asc"}]}
