@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const T = (window.tracekitTimeline = window.tracekitTimeline || {});
-  const NARROWEST = 20, PATIENCE = 70;
+  const NARROWEST = 20, PATIENCE = 70, LONGEST = 8000, MOST_MATCHES = 200;
 
   class Timeline {
     constructor(root) {
@@ -58,7 +58,8 @@
       this.s.view = ["ranks", "devices", "all"].includes(asked.get("view")) ? asked.get("view") : this.layout.ranks.length > 4 ? "ranks" : "devices";
       this.ranksText = (asked.get("ranks") || "").slice(0, 500);
       this.ranks = this.parsed(this.ranksText) || null;
-      this.query = (asked.get("search") || "").slice(0, 200);
+      this.query = (asked.get("search") || "").slice(0, LONGEST);
+      this.top = (/^\d+\.\d+\.\d+\.\d{1,3}$/.exec(asked.get("top") || "") || [""])[0];
       const one = /^(\d{1,9})\.(\d{1,9})\.(\d{1,9})$/.exec(asked.get("selected") || "");
       this.s.selected = one ? { rank: +one[1], capture: +one[2], event: +one[3] } : null;
       this.clamp();
@@ -80,6 +81,9 @@
       set("view", this.s.view);
       set("ranks", this.ranksText);
       set("search", this.query);
+      const top = this.s.scroll > 0 && this.s.rows.find((r) => r.y >= this.s.scroll);
+      if (this.s.data) this.top = "";
+      set("top", this.top || (top ? `${top.key}.${Math.round(top.y - this.s.scroll)}` : ""));
       const one = this.s.selected;
       set("selected", one ? `${one.rank}.${one.capture}.${one.event}` : "");
       window.history.replaceState(window.history.state, "", `${window.location.pathname}?${asked}`);
@@ -107,7 +111,7 @@
       for (const [view, words, title] of [["ranks", "One line per rank", "All work of a rank on one line, its communication below"], ["devices", "Streams", "The streams of each device"], ["all", "Everything", "Streams, threads of the host, ranges"]])
         views.append(make("button", { type: "button", role: "radio", "data-view": view, title, onclick: () => this.look(view) }, words));
       this.views = views;
-      this.searchBox = make("input", { type: "search", placeholder: "Find by name   /", "aria-label": "Find slices by name", maxlength: 200, value: this.query });
+      this.searchBox = make("input", { type: "search", placeholder: "Find by name   /", "aria-label": "Find slices by name", maxlength: LONGEST, value: this.query, title: 'Part of a name; in "double quotes", the whole of it' });
       this.searchBox.addEventListener("keydown", (e) => {
         if (e.key === "Enter") e.preventDefault(), this.searchBox.value === this.query && this.matches.length ? this.step(e.shiftKey ? -1 : 1) : this.find(this.searchBox.value);
         if (e.key === "Escape") this.canvas.focus();
@@ -121,11 +125,11 @@
       const out = make("div", { class: "tl-out" });
       if (this.site) {
         const title = `Sends the slices of this window to ${host}, another site, which shows them in your browser`;
-        out.append(make("button", { type: "button", class: "tl-button tl-perfetto", title, onclick: () => this.perfetto() }, "Open this window in Perfetto ↗"), make("span", {}, `(goes to ${host})`));
+        out.append(make("button", { type: "button", class: "tl-button tl-perfetto", title, onclick: (e) => this.perfetto(e.currentTarget) }, "Open this window in Perfetto ↗"), make("span", {}, `(goes to ${host})`));
       }
       out.append(
-        make("button", { type: "button", class: "tl-button", title: "The slices of this window as a Chrome trace", onclick: () => this.download("json.gz") }, "Download JSON"),
-        make("button", { type: "button", class: "tl-button", title: "The slices of this window as Perfetto protobuf", onclick: () => this.download("pftrace") }, ".pftrace")
+        make("button", { type: "button", class: "tl-button", title: "The slices of this window as a Chrome trace", onclick: (e) => this.download("json.gz", e.currentTarget) }, "Download JSON"),
+        make("button", { type: "button", class: "tl-button", title: "The slices of this window as Perfetto protobuf", onclick: (e) => this.download("pftrace", e.currentTarget) }, ".pftrace")
       );
       const bar = make(
         "div", { class: "tl-bar" }, views, make("label", { class: "tl-label" }, "Ranks ", this.ranksBox),
@@ -152,8 +156,9 @@
 
     listen() {
       const signal = this.gone.signal, canvas = this.canvas;
-      new ResizeObserver(() => this.s.rows.length && (this.arrange(), this.moved())).observe(this.stage);
-      new MutationObserver(() => this.draw()).observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
+      this.observers = [new ResizeObserver(() => this.s.rows.length && (this.arrange(), this.moved())), new MutationObserver(() => this.draw())];
+      this.observers[0].observe(this.stage);
+      this.observers[1].observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
       window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw(), { signal });
       this.scroller.addEventListener("scroll", () => ((this.s.scroll = this.scroller.scrollTop), this.moved()));
       canvas.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
@@ -178,6 +183,7 @@
 
     close() {
       this.gone.abort();
+      (this.observers || []).forEach((o) => o.disconnect());
       if (this.flying) this.flying.abort();
     }
 
@@ -222,11 +228,13 @@
       e.preventDefault();
       const unit = e.deltaMode === 1 ? 16 : 1;
       if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) return this.pan((((e.deltaX || e.deltaY) * unit) / (box.width - T.GUTTER)));
-      this.zoom(Math.min(Math.max(Math.exp(e.deltaY * unit * 0.0022), 0.25), 4), this.time(e));
+      /* two fingers that pinch arrive as a wheel with Ctrl and small steps */
+      this.zoom(Math.min(Math.max(Math.exp(e.deltaY * unit * (e.ctrlKey ? 0.01 : 0.0022)), 0.25), 4), this.time(e));
     }
 
     grab(e) {
-      if (e.button !== 0) return;
+      if (e.button !== 0 || !e.isPrimary) return;
+      const over = new AbortController();
       const box = this.canvas.getBoundingClientRect(), from = { x: e.clientX, y: e.clientY, t0: this.s.t0, t1: this.s.t1, scroll: this.s.scroll };
       const selects = e.shiftKey || e.clientY - box.top < T.RULER, begin = this.time(e);
       let far = false;
@@ -246,15 +254,13 @@
         this.go(from.t0 + by, from.t1 + by);
       };
       const end = (u) => {
-        this.canvas.removeEventListener("pointermove", move);
+        over.abort();
         this.rubber.hidden = true;
         if (u.type === "pointercancel") return;
         if (!far) return this.click(u);
         if (selects) this.go(...[begin, this.time(u)].sort((a, b) => a - b));
       };
-      this.canvas.addEventListener("pointermove", move);
-      this.canvas.addEventListener("pointerup", end, { once: true });
-      this.canvas.addEventListener("pointercancel", end, { once: true });
+      for (const [name, act] of [["pointermove", move], ["pointerup", end], ["pointercancel", end]]) this.canvas.addEventListener(name, act, { signal: over.signal });
     }
 
     key(e) {
@@ -274,7 +280,8 @@
     look(view) {
       if (this.s.view === view) return;
       this.s.view = view;
-      this.s.data = null;
+      this.s.data = this.held = null;
+      this.top = "";
       this.s.scroll = this.scroller.scrollTop = 0;
       this.arrange();
       this.moved();
@@ -287,6 +294,7 @@
       if (text.trim() === this.ranksText) return;
       this.ranksText = text.trim();
       this.ranks = ranks;
+      this.top = "";
       this.quiet();
       this.arrange();
       this.moved();
@@ -298,6 +306,9 @@
       const made = T.arranged(this.layout, this.s.view, this.ranks, this.painter.height - T.RULER);
       [this.s.rows, this.s.heads] = [made.rows, made.heads];
       this.scroller.firstChild.style.height = `${made.height + T.RULER}px`;
+      /* until the page has come to rest: what stands below the picture grows with the first answer */
+      const [, key, above] = /^(.+)\.(\d+)$/.exec(this.top) || [], top = this.s.rows.find((r) => r.key === key);
+      if (top) this.scroller.scrollTop = Math.max(top.y - above, 0);
       this.s.scroll = this.scroller.scrollTop;
       for (const one of this.views.children) one.setAttribute("aria-checked", one.dataset.view === this.s.view ? "true" : "false");
     }
@@ -306,7 +317,7 @@
     moved() {
       this.draw();
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.want(), PATIENCE);
+      this.timer = setTimeout(() => (this.want(), this.s.data && this.report()), PATIENCE);
       this.write();
     }
 
@@ -370,10 +381,17 @@
         swatch.style.background = T.colour(this.s.sorts[i].name);
         return T.make("li", {}, swatch, this.s.sorts[i].words);
       }));
-      const bars = [...data.rows.values()].flat().reduce((n, p) => n + (p.start ? p.start.length : 0), 0);
-      const width = T.time(this.s.t1 - this.s.t0), share = data.column ? `shades: busy share per ${T.time(data.column)}` : "every slice is drawn";
+      const { t0, t1, view } = this.s, seen = new Set();
+      let deeper = 0;
+      for (const row of this.s.rows.filter((r) => r.y + r.height > this.s.scroll && r.y < this.s.scroll + this.painter.height - T.RULER)) {
+        if (row.depth === 0) deeper += row.lane.deeper;
+        for (const p of data.rows.get(row.key) || [])
+          if (p.start) p.start.forEach((t, i) => t < t1 && t + Math.max(p.dur[i], 1) > t0 && seen.add(`${row.rank}.${p.capture}.${p.event[i]}`));
+      }
+      const bars = seen.size, merged = view === "ranks" ? "where slices overlap, the earlier is shown" : deeper ? "every slice of these rows is drawn" : "every slice is drawn";
+      const share = data.column ? `shades: busy share per ${T.time(data.column)}` : merged;
       const more = data.leftOut ? `; ${data.leftOut} further rows are not drawn: choose fewer ranks` : "";
-      this.says.textContent = `${width} shown · ${bars.toLocaleString("en-US")} named slices · ${share}${more} · measured`;
+      this.says.textContent = `${T.time(t1 - t0)} shown · ${bars.toLocaleString("en-US")} named ${bars === 1 ? "slice" : "slices"} · ${share}${more} · measured`;
       this.root.dataset.bars = String(bars);
     }
 
@@ -384,9 +402,8 @@
         const asked = new URLSearchParams({ t0: a, t1: b, px: 900, view: "ranks", ranks });
         const data = T.prepared(await (await T.ask(`${this.api}?${asked}`, this.gone.signal)).json(), this.s.sorts);
         const sums = new Float64Array(900);
-        let rows = 0;
-        for (const pieces of data.rows.values()) {
-          rows += 1;
+        for (const [key, pieces] of data.rows) {
+          if (!key.endsWith(".0")) continue; /* communication is part of the work above it */
           for (const p of pieces) {
             const n = p.cover ? p.cover.length : p.start.length;
             for (let i = 0; i < n; i++) {
@@ -396,7 +413,7 @@
             }
           }
         }
-        this.busy = sums.map((v) => Math.min(v / Math.max(rows, 1), 1));
+        this.busy = sums.map((v) => Math.min(v / Math.min(this.layout.ranks.length, 256), 1));
         this.draw();
       } catch (error) {
         this.busy = null;
@@ -414,7 +431,9 @@
       if (this.busy) {
         c.fillStyle = dark ? "#6f93b8" : "#7a9cbf";
         const step = span / this.busy.length;
-        this.busy.forEach((v, i) => v && c.fillRect(T.GUTTER + i * step, box.height - Math.max(v * (box.height - 2), 1), step + 0.5, Math.max(v * (box.height - 2), 1)));
+        /* what is hardly ever busy stands out above the frame of the window */
+        const tall = (v) => Math.max(v * (box.height - 2), 3);
+        this.busy.forEach((v, i) => v && c.fillRect(T.GUTTER + i * step, box.height - tall(v), step + 0.5, tall(v)));
       }
       c.fillStyle = dark ? "#a4b0bf" : "#52606d";
       c.font = "11px system-ui, sans-serif";
@@ -442,11 +461,11 @@
     point(what, e) {
       const before = this.s.hovered;
       this.s.hovered = what && what.event !== undefined ? what : null;
-      if ((before && before.event) !== (this.s.hovered && this.s.hovered.event)) this.draw();
+      if ((before && keyed(before)) !== (this.s.hovered && keyed(this.s.hovered))) this.draw();
       this.canvas.style.cursor = this.s.hovered ? "pointer" : "default";
       if (!what || (what.event === undefined && what.cover === undefined)) return void (this.tip.hidden = true);
       const where = `rank ${what.row.rank} · ${T.clean(what.row.lane.name)}`, words = this.s.sorts[what.sort].words;
-      const lines = what.event !== undefined ? [T.make("b", {}, T.clean(what.name)), `${T.time(what.dur)} · ${words}`, where] : [T.make("b", {}, `${what.cover > 0 && what.cover < 0.005 ? "<1" : Math.round(100 * what.cover)} % busy, mostly ${words}`), `within ${T.time(what.column)} · zoom in for names`, where];
+      const lines = what.event !== undefined ? [T.make("b", {}, T.clean(what.name)), `${T.time(what.dur)}${what.row.lane.what === "summary" ? " on this line" : ""} · ${words}`, where] : [T.make("b", {}, `${what.cover > 0 && what.cover < 0.005 ? "<1" : Math.round(100 * what.cover)} % busy, mostly ${words}`), `within ${T.time(what.column)} · zoom in for names`, where];
       this.tip.replaceChildren(...lines.map((l) => T.make("div", {}, l)));
       this.tip.hidden = false;
       const box = this.stage.getBoundingClientRect(), size = this.tip.getBoundingClientRect();
@@ -487,11 +506,12 @@
         const asked = new URLSearchParams({ rank: what.rank, capture: what.capture, event: what.event });
         const found = await (await T.ask(`${this.api}/event?${asked}`, this.gone.signal)).json();
         const still = this.s.selected;
-        if (!still || still.event !== what.event || still.rank !== what.rank) return;
-        Object.assign(still, { start: found.start, dur: found.dur });
+        if (!still || keyed(still) !== keyed(what)) return;
+        Object.assign(still, { start: found.start, dur: found.dur, lane: found.lane, depth: found.depth });
+        this.draw();
         if (move) this.reveal(found);
         const acts = T.make("div", { class: "tl-acts" });
-        acts.append(T.make("button", { type: "button", class: "tl-button", onclick: () => this.into(still) }, "Zoom to it"), T.make("button", { type: "button", class: "tl-button", onclick: () => this.find(found.columns.name || "", found.start) }, "Find all of this name"));
+        acts.append(T.make("button", { type: "button", class: "tl-button", onclick: () => this.into(still) }, "Zoom to it"), T.make("button", { type: "button", class: "tl-button", onclick: () => this.find(`"${found.columns.name}"`, found.start) }, "Find all of this name"));
         this.panel.replaceChildren(head, T.details(found, (other) => this.explain(other, true)), acts);
       } catch (error) {
         if (error.name !== "AbortError") this.panel.replaceChildren(head, T.make("p", { role: "alert" }, T.clean(error.message)));
@@ -519,7 +539,7 @@
 
     /* ---- search ---- */
     find(text, at) {
-      this.query = text.trim().slice(0, 200);
+      this.query = text.trim().slice(0, LONGEST);
       this.searchBox.value = this.query;
       this.matches = [];
       this.place = -1;
@@ -531,12 +551,14 @@
     }
 
     mark() {
-      const wanted = this.query.toLowerCase(), data = this.s.data;
-      this.s.hits = wanted && data ? new Set(data.names.map((n, i) => (n.toLowerCase().includes(wanted) ? i : -1)).filter((i) => i >= 0)) : null;
+      const whole = /^"(.+)"$/s.exec(this.query), wanted = this.query.toLowerCase(), data = this.s.data;
+      /* names are sent cut */
+      const hit = whole ? (n) => n === [...whole[1]].slice(0, 200).join("") : (n) => n.toLowerCase().includes(wanted);
+      this.s.hits = wanted && data ? new Set(data.names.map((n, i) => (hit(n) ? i : -1)).filter((i) => i >= 0)) : null;
     }
 
     async search(at, move, back, seen) {
-      const query = this.query, asked = new URLSearchParams({ q: query, at: String(Math.round(at)), most: "50", back: back ? "1" : "0" });
+      const query = this.query, asked = new URLSearchParams({ q: query, at: String(Math.round(at)), most: String(Math.min(50 + (seen ? seen.size : 0), MOST_MATCHES)), back: back ? "1" : "0" });
       if (this.ranks) asked.set("ranks", joined([...this.ranks]));
       this.found.textContent = "…";
       try {
@@ -573,7 +595,7 @@
       const last = this.matches[this.place] || (this.s.selected && this.s.selected.start !== undefined ? this.s.selected : null);
       /* others may begin at the very same time: they are asked for too, and those already seen left out */
       const seen = last ? new Set([last, ...this.matches.filter((m) => m.start === last.start)].map(keyed)) : new Set();
-      const full = seen.size >= 50;
+      const full = seen.size >= MOST_MATCHES;
       if (by > 0) this.search(last ? last.start + (full ? 1 : 0) : Math.max(this.s.t0, 0), true, false, seen);
       else this.search(last ? last.start + (full ? 0 : 1) : this.s.t1, true, true, seen);
     }
@@ -585,21 +607,25 @@
       return `${this.api}/slice?${new URLSearchParams({ t0, t1, ranks, form })}`;
     }
 
-    async download(form) {
-      this.quiet();
-      try {
-        await T.download(this.cut(form), form);
-      } catch (error) {
-        this.tell(T.clean(error.message));
-      }
+    download(form, button) {
+      return this.leave(button, () => T.download(this.cut(form), form));
     }
 
-    async perfetto() {
+    perfetto(button) {
+      return this.leave(button, () => T.perfetto(this.site, this.cut("pftrace"), `tracekit: ${this.root.dataset.run}, ${T.time(this.s.t1 - this.s.t0)}`));
+    }
+
+    /* Writing a large window takes seconds: its button says so, and is not pressed twice. */
+    async leave(button, act) {
+      const words = button.textContent;
       this.quiet();
+      [button.disabled, button.textContent] = [true, "Writing the slices …"];
       try {
-        await T.perfetto(this.site, this.cut("pftrace"), `tracekit: ${this.root.dataset.run}, ${T.time(this.s.t1 - this.s.t0)}`);
+        await act();
       } catch (error) {
         this.tell(T.clean(error.message));
+      } finally {
+        [button.disabled, button.textContent] = [false, words];
       }
     }
 

@@ -143,6 +143,7 @@
       c.beginPath();
       c.rect(GUTTER, RULER, span, this.height - RULER);
       c.clip();
+      this.marked = false;
       for (const row of s.rows) {
         const y = row.y - s.scroll + RULER;
         if (y + row.height < RULER || y > this.height) continue;
@@ -153,6 +154,7 @@
           else this.bars(s, theme, row, piece, x, y);
         }
       }
+      this.place(s, theme, x);
       c.restore();
       this.labels(s, theme);
       c.restore();
@@ -193,9 +195,24 @@
         if (is(s.selected) || is(s.hovered)) {
           c.strokeStyle = theme.mark;
           c.lineWidth = is(s.selected) ? 2 : 1;
+          this.marked = this.marked || is(s.selected);
           c.strokeRect(from + 0.5, y + 0.5, Math.max(width - 1, 2), h - 1);
         }
       }
+    }
+
+    /* Where the selected slice is while no bar of it is drawn: a shade stands there, or an earlier slice covers it. */
+    place(s, theme, x) {
+      const one = s.selected, c = this.context;
+      if (this.marked || !one || one.start === undefined) return;
+      const rows = s.rows.filter((r) => r.rank === one.rank && (s.view === "ranks" || r.key === `${one.rank}.${one.lane}.${one.depth}`));
+      if (!rows.length) return;
+      const last = rows[rows.length - 1], left = x(one.start), width = Math.max(x(one.start + one.dur) - left, 3);
+      c.strokeStyle = theme.mark;
+      c.lineWidth = 2;
+      c.setLineDash([4, 3]);
+      c.strokeRect(left, rows[0].y - s.scroll + RULER - 1, width, last.y + last.height - rows[0].y + 2);
+      c.setLineDash([]);
     }
 
     cut(text, room) {
@@ -235,10 +252,10 @@
       c.font = `11px ${FONT}`;
       for (const row of s.rows) {
         const y = row.y - s.scroll + RULER;
-        if (row.depth || y + row.height < RULER || y > this.height) continue;
+        const deeper = row.lane.deeper && row.depth === row.lane.tracks - 1 ? `${row.lane.deeper} deeper, not drawn` : "";
+        if ((row.depth && !deeper) || y + row.height < RULER || y > this.height) continue;
         c.fillStyle = theme.soft;
-        const deeper = row.lane.deeper ? ` (+${row.lane.deeper} deeper)` : "";
-        c.fillText(this.cut(T.clean(row.lane.name) + deeper, GUTTER - 30), 22, y + row.height / 2 + 0.5);
+        c.fillText(this.cut(row.depth ? deeper : T.clean(row.lane.name), GUTTER - 30), 22, y + row.height / 2 + 0.5);
       }
     }
 

@@ -69,13 +69,16 @@
     const known = found.instance;
     const communicates = found.columns.kind === "communication";
     if (!known) return communicates ? make("p", { class: "tl-quiet" }, "Not matched with other ranks: how long it waited and how long it moved bytes is unknown.") : null;
-    const a = known.about;
     if (known.kind === "send") {
-      const list = make("dl", {});
-      for (const [word, value] of [["from rank", a.src], ["to rank", a.dst], ["transfer", T.time(a.transfer_ns)], ["sender waits", T.time(a.send_wait_ns)], ["receiver waits", T.time(a.recv_wait_ns)]])
-        list.append(make("dt", {}, word), make("dd", {}, value === null ? "unknown" : String(value)));
-      return make("section", {}, make("h4", {}, "Both ends"), list);
+      const lists = known.sends.map((a) => {
+        const list = make("dl", {});
+        for (const [word, value] of [["from rank", a.src], ["to rank", a.dst], ["transfer", T.time(a.transfer_ns)], ["sender waits", T.time(a.send_wait_ns)], ["receiver waits", T.time(a.recv_wait_ns)]])
+          list.append(make("dt", {}, word), make("dd", {}, value === null ? "unknown" : String(value)));
+        return list;
+      });
+      return make("section", {}, make("h4", {}, lists.length > 1 ? `Both ends of the ${lists.length} transfers of this batch` : "Both ends"), ...lists);
     }
+    const a = known.about;
     const table = make("table", {}, make("thead", {}, make("tr", {}, ...["rank", "arrives", "waits", "moves bytes"].map((w) => make("th", { scope: "col" }, w)))));
     const first = Math.min(...known.ranks.map((r) => r.start)), worst = Math.max(1, ...known.ranks.map((r) => r.wait_ns || 0));
     const body = make("tbody", {});
@@ -118,7 +121,7 @@
     const ready = new Promise((resolve, reject) => {
       const since = Date.now();
       const heard = (event) => {
-        if (event.origin !== origin || event.data !== "PONG") return;
+        if (event.source !== other || event.origin !== origin || event.data !== "PONG") return;
         stop();
         resolve();
       };

@@ -23,7 +23,8 @@ def instance_of(analysis: Any, run: Run, found: dict[str, Any]) -> dict[str, Any
         found: what ``search.details`` gave.
 
     Returns:
-        ``kind`` (collective or send), ``about`` (what it is), and for collectives ``ranks`` (start and end in ns of the run, waiting, transfer).
+        Of a collective ``kind``, ``about`` (what it is) and ``ranks`` (start and end in ns of the run, waiting, transfer); of sends ``kind`` and
+        ``sends``: one, or as many as one kernel carried both ways in a batch.
     """
     result = analysis.result("collectives")
     if not result.available:
@@ -53,14 +54,19 @@ def _send(tables: Any, rank: int, capture: int, start: int, end: int) -> dict[st
     if sends is None or not len(sends):
         return None
     sends = sends[sends["capture"].eq(capture)]
-    mine = _side(sends, "src", "send", rank, start, end) | _side(sends, "dst", "recv", rank, start, end)
-    if int(mine.sum()) != 1:
+    mine = _ends(sends, "src", "send", rank, start, end) | _ends(sends, "dst", "recv", rank, start, end)
+    # a kernel may carry several; gloo's begin with the call, before the slice does, and may end together
+    whole = mine & (_begins(sends, "src", "send", rank, start) | _begins(sends, "dst", "recv", rank, start))
+    if not whole.any() and int(mine.sum()) != 1:
         return None
-    row = sends[mine]
-    return {"kind": "send", "about": plain(row[[c for c in _SENDS if c in row]].iloc[0].to_dict())}
+    return {"kind": "send", "sends": records(sends.loc[whole if whole.any() else mine, [c for c in _SENDS if c in sends]])}
 
 
-def _side(sends: pd.DataFrame, who: str, side: str, rank: int, start: int, end: int) -> pd.Series[bool]:
-    """Sends of which a slice is one end. Gloo's begin with the call, before the slice does."""
+def _ends(sends: pd.DataFrame, who: str, side: str, rank: int, start: int, end: int) -> pd.Series[bool]:
+    """Sends of which a slice may be one end."""
     begin, finish = sends[f"{side}_start_ns"], sends[f"{side}_end_ns"]
     return (sends[who].eq(rank) & finish.eq(end) & begin.le(start)).fillna(False).astype(bool)
+
+
+def _begins(sends: pd.DataFrame, who: str, side: str, rank: int, start: int) -> pd.Series[bool]:
+    return (sends[who].eq(rank) & sends[f"{side}_start_ns"].eq(start)).fillna(False).astype(bool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -24,6 +25,10 @@ from tracekit.wording import ranks as rank_list
 
 _KEY = tuple[Any, ...]
 _WORTH_PACKING = 2_000
+#: Files that are written at a time: each of the largest takes some 130 MB, and they share one interpreter anyway.
+_WRITTEN_AT_ONCE = 2
+#: Larger whole numbers lose digits where JavaScript reads them, so they are sent as text.
+_EXACT = 2**53 - 1
 _TYPES = {"json.gz": "application/gzip", "pftrace": "application/octet-stream"}
 
 
@@ -36,6 +41,7 @@ def blueprint(library: Library, limit: int = CACHE_BYTES) -> Blueprint:
     """
     made = Blueprint("timeline", __name__, url_prefix="/api/runs/<run_id>/timeline")
     opened = Opened(library, limit)
+    writing = threading.BoundedSemaphore(_WRITTEN_AT_ONCE)
 
     def answers(answer: Callable[[Run, _KEY, str], Response]) -> Callable[..., Response]:
         """The route with its run opened; what is wrong in one line, with the status that says whose fault it is."""
@@ -91,6 +97,7 @@ def blueprint(library: Library, limit: int = CACHE_BYTES) -> Blueprint:
         about = details(run, *place)
         analysis = opened.analysis(run_id)
         about["instance"] = None if analysis is None else instance_of(analysis, run, about)
+        about["columns"] = {name: str(v) if isinstance(v, int) and abs(v) > _EXACT else v for name, v in about["columns"].items()}
         return _json(_packed(about))
 
     @made.get("/slice")
@@ -98,7 +105,8 @@ def blueprint(library: Library, limit: int = CACHE_BYTES) -> Blueprint:
     def cut(run: Run, key: _KEY, run_id: str) -> Response:
         """A window as a file, to save or to hand to Perfetto."""
         (start, end), ranks, form = between(request.args), _ranks(run), request.args.get("form", "json.gz")
-        data = export(run, start, end, ranks, form)
+        with writing:
+            data = export(run, start, end, ranks, form)
         named = rank_list(run.ranks if ranks is None else ranks).replace(", ", "+")[:60]
         name = re.sub(r"[^A-Za-z0-9._+-]", "-", f"{run_id[:40]}-ranks-{named}-{start}-{end}.{form}")
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}

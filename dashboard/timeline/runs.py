@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from dashboard.components.cache import OVERHEAD, ByteCache
+from tracekit.errors import InputError
 from tracekit.timeline.run import Run, open_run
 
 #: Answers are kept up to so many bytes together.
@@ -61,6 +62,9 @@ class Opened:
         if row is None:
             raise UnknownRun(run_id)
         folders = self._library.timelines(run_id)
+        state = getattr(row, "state", None)
+        if not folders and state is not None and not state.ended:
+            raise InputError("its ranks are still being read; the timeline comes when all are in")
         stamps = tuple(folders) if not isinstance(folders, Mapping) else tuple(folders.items())
         key = (run_id, int(getattr(row, "generation", 0) or 0), hash(stamps))
         # counted, not weighed: a run is far cheaper to hold than to open again for every window

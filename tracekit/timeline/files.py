@@ -8,6 +8,7 @@ the coverage pyramid. ``events.parquet`` holds every column of every event, sort
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import os
@@ -76,8 +77,13 @@ class RankTimeline:
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
-        """Every lane, in order of their tracks."""
-        return tuple(Lane(**lane) for lane in self.index["lanes"])
+        """Every lane, in order of their tracks, each under a name that no other of its class has: threads may share one."""
+        out: dict[tuple[str, str], Lane] = {}
+        for lane in (Lane(**lane) for lane in self.index["lanes"]):
+            names = itertools.chain((lane.name,), (f"{lane.name} · {number}" for number in itertools.count(2)))
+            name = next(name for name in names if (lane.what, name) not in out)
+            out[lane.what, name] = lane._replace(name=name)
+        return tuple(out.values())
 
     @cached_property
     def lane_of(self) -> Mapping[tuple[str, str], Lane]:

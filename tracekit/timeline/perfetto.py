@@ -7,7 +7,8 @@ slices nest are one track; elsewhere every stored track is one of its own, so no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,24 +75,27 @@ def _slices(part: Selection, tracks: Rows, uuids: dict[int, bytes], before: byte
     late = begins | ~lasting
     nesting = np.where(late, np.tile(depth, 2), -np.tile(depth, 2))
     order = np.lexsort((~begins, np.where(late, index, 0), nesting, late, at))
-    name = events["name"].cat.codes.to_numpy(np.int64)[rows]
-    kind = events["kind"].astype("category").cat.codes.to_numpy(np.int64)[rows]
     notes = _annotations(events.iloc[rows])
+    track = [uuids[t] for t in depth.tolist()]
+    name, kind = (_encoded(field, column.iloc[rows]) for field, column in ((_NAME_ID, events["name"]), (_CATEGORIES, events["kind"].astype("category"))))
+    opened, closed = _number(_TYPE, _BEGIN), _number(_TYPE, _END)
     for first in range(0, len(order), 8192):
         out = []
-        for place in order[first : first + 8192].tolist():
-            i = index[place]
-            event = uuids[int(depth[i])]
-            if begins[place]:
-                event += _number(_TYPE, _BEGIN) + _number(_NAME_ID, int(name[i]) + 1) + _number(_CATEGORIES, int(kind[i]) + 1) + notes(int(i))
-            else:
-                event += _number(_TYPE, _END)
-            out.append(_packet(_number(_TIMESTAMP, int(at[place])) + before + _message(_EVENT, event)))
+        places = order[first : first + 8192]
+        for i, opens, when in zip(index[places].tolist(), begins[places].tolist(), at[places].tolist(), strict=True):
+            event = track[i] + opened + name[i] + kind[i] + notes[i] if opens else track[i] + closed
+            out.append(_packet(_number(_TIMESTAMP, when) + before + _message(_EVENT, event)))
         yield b"".join(out)
 
 
-def _annotations(events: pd.DataFrame) -> Callable[[int], bytes]:
-    """What stands beside a slice; each distinct value of a category is encoded once."""
+def _encoded(field: int, column: pd.Series[Any]) -> list[bytes]:
+    """The number of each value's category, counted from 1, as a field."""
+    words = [_number(field, i + 1) for i in range(len(column.cat.categories))]
+    return [words[code] if code >= 0 else b"" for code in column.cat.codes.tolist()]
+
+
+def _annotations(events: pd.DataFrame) -> list[bytes]:
+    """What stands beside each slice; each distinct value of a column is encoded once."""
     columns: list[list[bytes]] = []
     for column in (c for c in _SHOWN if c in events):
         values, before = events[column], _text(_ANNOTATION_NAME, column)
@@ -99,14 +103,11 @@ def _annotations(events: pd.DataFrame) -> Callable[[int], bytes]:
             words = [*(_message(_ANNOTATIONS, before + _text(_ANNOTATION_TEXT, str(c))) for c in values.cat.categories), b""]
             columns.append([words[code] for code in values.cat.codes])
         else:
-            known = values.notna().tolist()
-            numbers = values.astype("Int64").to_numpy(np.int64, na_value=0).tolist()
-            columns.append([_message(_ANNOTATIONS, before + _number(_ANNOTATION_INT, v)) if k else b"" for v, k in zip(numbers, known, strict=True)])
-
-    def of(row: int) -> bytes:
-        return b"".join(column[row] for column in columns)
-
-    return of
+            numbers = values.astype("Int64").to_numpy(np.int64, na_value=0)
+            distinct, place = np.unique(numbers, return_inverse=True)
+            words = [_message(_ANNOTATIONS, before + _number(_ANNOTATION_INT, v)) for v in distinct.tolist()]
+            columns.append([words[p] if k else b"" for p, k in zip(place.tolist(), values.notna().tolist(), strict=True)])
+    return [b"".join(row) for row in zip(*columns, strict=True)] if columns else [b""] * len(events)
 
 
 def _packet(content: bytes) -> bytes:

@@ -30,6 +30,8 @@ VIEWS = (RANKS, DEVICES, ALL)
 MOST_DEPTH = 24
 #: Names that a run keeps in memory between two questions, all ranks together.
 MOST_NAMES_BYTES = 32 * 2**20
+#: No machine runs for so long: later times count from 1970.
+_DECADES_NS = 20 * 365 * 86_400 * 10**9
 _KNOWS_NONE = Clock(0, 0, 0.0)
 
 
@@ -206,10 +208,19 @@ def run_of(timelines: Mapping[tuple[int, int], RankTimeline], clocks: pd.DataFra
     if not timelines:
         raise InputError("no timeline is stored of this run; read its traces again")
     known = {} if clocks is None or not len(clocks) else _clocks(clocks)
-    firsts = [int(known.get(key, _KNOWS_NONE).true(np.array([t.origin_ns]))[0]) for key, t in timelines.items() if t.index["events"]]
-    origin = min(firsts, default=0)
+    firsts = {key: int(known.get(key, _KNOWS_NONE).true(np.array([t.origin_ns]))[0]) for key, t in timelines.items() if t.index["events"]}
+    adrift = _adrift(firsts, known)
+    origin = min((first for key, first in firsts.items() if key not in adrift), default=0)
+    known |= {key: Clock(0, firsts[key] - origin, 0.0) for key in adrift}
     members = tuple(Member(*key, t, known.get(key, _KNOWS_NONE), origin) for key, t in sorted(timelines.items()))
-    return Run(members, origin, _notes(members, clocks))
+    return Run(members, origin, _notes(members, clocks, {rank for rank, _ in adrift}))
+
+
+def _adrift(firsts: Mapping[tuple[int, int], int], known: Collection[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Ranks that nothing links with the others and that count from 1970 where these count from a start, or the other way round."""
+    since_1970 = {key: first > _DECADES_NS for key, first in firsts.items()}
+    kept = {since_1970[key] for key in known if key in since_1970} or {any(since_1970.values())}
+    return frozenset(key for key, since in since_1970.items() if key not in known and since not in kept)
 
 
 def open_run(folders: Sequence[Path] | Mapping[tuple[int, int], Path], clocks: pd.DataFrame | None = None) -> Run:
@@ -244,13 +255,15 @@ def _clocks(table: pd.DataFrame) -> dict[tuple[int, int], Clock]:
     }
 
 
-def _notes(members: Sequence[Member], clocks: pd.DataFrame | None) -> tuple[str, ...]:
+def _notes(members: Sequence[Member], clocks: pd.DataFrame | None, adrift: Collection[int] = ()) -> tuple[str, ...]:
     notes = []
+    if adrift:
+        notes.append(f"Ranks {rank_list(adrift)} count time from another beginning than the others: they are drawn as if all had begun together.")
     if len({m.rank for m in members}) > 1:
         if clocks is None or not len(clocks):
             notes.append("The ranks' clocks were not compared: each rank is drawn on its own clock.")
         else:
-            lone = sorted(set(clocks.loc[clocks["offset_ns"].isna(), "rank"].astype(int)) & {m.rank for m in members})
+            lone = sorted(set(clocks.loc[clocks["offset_ns"].isna(), "rank"].astype(int)) & {m.rank for m in members} - set(adrift))
             if lone:
                 notes.append(
                     f"Nothing links the clocks of ranks {rank_list(lone)} with the others': they are drawn as recorded, and cannot be compared in time."

@@ -13,8 +13,10 @@ from tracekit.errors import UsageError
 from tracekit.timeline.files import GROUP_ROWS
 from tracekit.timeline.run import Member, Row, Run
 
-LONGEST_TEXT = 200
+LONGEST_TEXT = 8_000
 MOST_MATCHES = 200
+#: Letters of the name of a match.
+_NAME_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class Found:
 
 
 def search(run: Run, text: str, ranks: Collection[int] | None = None, *, at: int = 0, backwards: bool = False, most: int = 50) -> Found:
-    """Slices whose name holds a text, upper and lower case alike.
+    """Slices whose name holds a text, upper and lower case alike; or whose name is the text, where it stands in double quotes.
 
     Args:
         run: the run.
-        text: part of a name.
+        text: part of a name, or a "whole name".
         ranks: only these; None: all.
         at: only slices that begin at this time (ns of the run) or later; before it with ``backwards``.
         backwards: the last ones before the time instead of the first ones after it.
@@ -69,7 +71,8 @@ def search(run: Run, text: str, ranks: Collection[int] | None = None, *, at: int
     Raises:
         UsageError: the text is empty or too long.
     """
-    wanted = text.casefold()
+    text = text.replace("\0", "�")  # as names are stored
+    wanted, whole = text.casefold(), len(text) > 2 and text[0] == text[-1] == '"'
     if not wanted.strip() or len(text) > LONGEST_TEXT:
         raise UsageError(f"name something to look for, of 1 to {LONGEST_TEXT} letters")
     most = min(max(most, 1), MOST_MATCHES)
@@ -78,7 +81,8 @@ def search(run: Run, text: str, ranks: Collection[int] | None = None, *, at: int
         if ranks is not None and member.rank not in ranks:
             continue
         timeline = member.timeline
-        hit = np.array([*(wanted in name for name in timeline.folded), False], bool)
+        named = (name == text[1:-1] for name in timeline.names) if whole else (wanted in name for name in timeline.folded)
+        hit = np.array([*named, False], bool)
         count = int(timeline.arrays["name_count"][hit[:-1]].sum())
         total += count
         if count:
@@ -113,7 +117,7 @@ def _matches(run: Run, member: Member, hit: np.ndarray[Any, np.dtype[np.bool_]],
 
 
 def _match(member: Member, event: int, name: str, start: int, dur: int, row: Row) -> Match:
-    return Match(member.rank, member.capture, event, name[:LONGEST_TEXT], start, dur, row.lane, row.depth)
+    return Match(member.rank, member.capture, event, name[:_NAME_LENGTH], start, dur, row.lane, row.depth)
 
 
 def details(run: Run, rank: int, capture: int, event: int) -> dict[str, Any]:

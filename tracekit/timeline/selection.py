@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.errors import UsageError
+from tracekit.timeline.files import GROUP_ROWS
 from tracekit.timeline.lanes import Lane
 from tracekit.timeline.run import Member, Run
 from tracekit.wording import duration
@@ -54,18 +55,27 @@ def select(run: Run, start: int, end: int, ranks: Collection[int] | None = None,
     """
     if end <= start:
         raise UsageError("the window ends before it begins")
+    members = [member for member in run.members if ranks is None or member.rank in ranks]
+    too_many = UsageError(f"these {duration(end - start)} hold more than {most:,} slices; an export takes no more: zoom in, or choose fewer ranks")
+    # before anything is read: hours of many ranks do not fit into memory
+    if sum(_at_least(member, start, end) for member in members) > most:
+        raise too_many
     out, count = [], 0
-    for member in run.members:
-        if ranks is not None and member.rank not in ranks:
-            continue
+    for member in members:
         found = _of(member, start, end)
         count += len(found.events)
         if count > most:
-            says = f"these {duration(end - start)} hold more than {most:,} slices; an export takes no more: zoom in, or choose fewer ranks"
-            raise UsageError(says)
+            raise too_many
         if len(found.events):
             out.append(found)
     return out
+
+
+def _at_least(member: Member, start: int, end: int) -> int:
+    """Events of the row groups that begin in a window: no more than reach into it."""
+    low, high, events = member.own(start), member.own(end), int(member.timeline.index["events"])
+    groups = enumerate(member.timeline.index["groups"])
+    return sum(min(GROUP_ROWS, events - i * GROUP_ROWS) for i, (first, last, _) in groups if low <= first and last < high)
 
 
 def _of(member: Member, start: int, end: int) -> Selection:

@@ -137,12 +137,13 @@ def window(run: Run, start: int, end: int, pixels: int, view: str, ranks: Collec
 def _parts(run: Run, row: Row, start: int, end: int) -> Iterable[_Part]:
     for member, track in run.tracks(row):
         timeline = member.timeline
-        low, high = max(member.own(start), 0), min(member.own(end), timeline.extent_ns)
-        if high < low:
+        # what has no length may stand at the very end, which an exclusive end leaves out
+        low, high = max(member.own(start), 0), min(max(member.own(end), member.own(start) + 1), timeline.extent_ns + 1)
+        if high <= low:
             continue
-        first, last = inside(timeline, track, low, max(high, low + 1))
+        first, last = inside(timeline, track, low, high)
         if last > first:
-            yield _Part(row, member, track, first, last, low, max(high, low + 1))
+            yield _Part(row, member, track, first, last, low, high)
 
 
 def inside(timeline: RankTimeline, track: int, start: int, end: int) -> tuple[int, int]:

@@ -29,6 +29,10 @@ pytestmark = pytest.mark.browser
 PERFETTO = """<script>addEventListener("message", (e) => { if (e.data === "PING") return e.source.postMessage("PONG", e.origin);
 document.title = `${e.data.perfetto.fileName} ${e.data.perfetto.buffer.byteLength} ${e.data.perfetto.title}`; });</script>"""
 
+#: How many colours a strip across the first rank has: one where nothing is drawn.
+COLOURS = """(() => { const canvas = document.querySelector(".tl-canvas"), data = canvas.getContext("2d").getImageData(220, 40, canvas.width - 240, 2).data;
+return new Set(new Uint32Array(data.buffer)).size; })()"""
+
 
 class Job(MemoryLibrary):
     """A library with the timelines of one forged job."""
@@ -103,7 +107,12 @@ def test_from_everything_to_one_kernel(browser: Any, address: str) -> None:
     settled(page)
     shown = state(page)
     assert int(shown["t1"]) - int(shown["t0"]) < 1_000_000
-    assert "every slice is drawn" in says.inner_text()
+    assert "where slices overlap, the earlier is shown" in says.inner_text()
+
+    # there and back at once: what was there is asked for again
+    page.evaluate("for (const view of ['devices', 'ranks']) document.querySelector(`[data-view=${view}]`).click()")
+    settled(page)
+    assert page.evaluate(COLOURS) > 5
 
     # search leads to a slice, and the panel tells all of it
     page.keyboard.press("/")
@@ -135,6 +144,16 @@ def test_from_everything_to_one_kernel(browser: Any, address: str) -> None:
     page.locator(".tl-canvas").press("0")
     settled(page)
     assert state(page)["view"] == "all" and state(page)["ranks"] == "2-3" and "t0" not in state(page)
+
+    # a link leads to the rows that were looked at
+    page.locator(".tl-canvas").press("PageDown")
+    settled(page)
+    before = page.url
+    assert re.fullmatch(r"[23]\.\d+\.\d+\.\d+", state(page)["top"])
+    page.goto(before)
+    page.wait_for_selector("#timeline-root[data-bars]", timeout=120_000)
+    settled(page)
+    assert page.url == before
     page.get_by_label("Ranks to show").fill("<b>")
     page.get_by_label("Ranks to show").press("Enter")
     assert "such as 0-3,8" in page.locator(".tl-banner").inner_text()

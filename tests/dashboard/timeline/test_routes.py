@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +15,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from dashboard.store.rows import State
 from dashboard.timeline.routes import blueprint
+from tests.dashboard.timeline.drawn import BASE as BASE_NS
 from tests.dashboard.timeline.drawn import rank
 from tracekit import pyramid
 from tracekit.timeline.run import open_run
@@ -22,9 +27,8 @@ from tracekit.timeline.search import search
 class Shelf:
     """Two runs: one of two ranks, one of which nothing is stored yet."""
 
-    def __init__(self, folder: Path) -> None:
-        slices = [(f"gemm{i}", 100 * i, 100 * i + 50, 7) for i in range(2_000)]
-        self.stored = {"r1": {(r, 0): pyramid.build(rank([*slices, ("ProfilerStep#4", 0, 9_000, "cpu")], r), folder / str(r)) for r in (0, 1)}, "r2": {}}
+    def __init__(self, folders: dict[tuple[int, int], Path]) -> None:
+        self.stored = {"r1": folders, "r2": {}}
         self.generation = 1
         self.asked = 0
 
@@ -39,8 +43,16 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    return Shelf(tmp_path_factory.mktemp("timelines"))
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], Path]:
+    """The timelines of two ranks."""
+    folder = tmp_path_factory.mktemp("timelines")
+    slices = [(f"gemm{i}", 100 * i, 100 * i + 50, 7) for i in range(2_000)]
+    return {(r, 0): pyramid.build(rank([*slices, ("ProfilerStep#4", 0, 9_000, "cpu")], r), folder / str(r)) for r in (0, 1)}
+
+
+@pytest.fixture
+def shelf(folders: dict[tuple[int, int], Path]) -> Shelf:
+    return Shelf(dict(folders))
 
 
 @pytest.fixture
@@ -125,6 +137,7 @@ def test_search_and_details(client: FlaskClient) -> None:
     match = found["matches"][1]
     about = client.get(f"{BASE}/event?rank=1&event={match['event']}").get_json()
     assert about["columns"]["name"] == "gemm1999" and about["start"] == 199_900 and about["instance"] is None
+    assert about["columns"]["ts"] == str(BASE_NS + 199_900)  # JavaScript would round the number
 
 
 @pytest.mark.parametrize("form", ["json.gz", "pftrace"])
@@ -132,6 +145,26 @@ def test_a_window_is_saved_under_a_harmless_name(client: FlaskClient, form: str)
     answer = client.get(f"{BASE}/slice?t0=0&t1=500&ranks=0-1&form={form}")
     assert answer.status_code == 200 and len(answer.data) > 200
     assert answer.headers["Content-Disposition"] == f'attachment; filename="r1-ranks-0-1-0-500.{form}"'
+
+
+def test_many_who_want_files_wait_for_each_other(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, at_once, most, count = Flask("timeline"), 0, 0, threading.Lock()
+    app.register_blueprint(blueprint(shelf))
+
+    def slow(*_: Any) -> bytes:
+        nonlocal at_once, most
+        with count:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.03)
+        with count:
+            at_once -= 1
+        return b"file"
+
+    monkeypatch.setattr("dashboard.timeline.routes.export", slow)
+    with ThreadPoolExecutor(6) as readers:
+        answers = list(readers.map(lambda _: app.test_client().get(f"{BASE}/slice?t0=0&t1=500").data, range(6)))
+    assert answers == [b"file"] * 6 and most <= 2
 
 
 @pytest.mark.parametrize(
@@ -168,3 +201,12 @@ def test_runs_without_a_timeline_say_so(client: FlaskClient, run_id: str, status
     for path in ("/layout", "?t0=0&t1=9", "/search?q=a", "/event?rank=0&event=0", "/slice?t0=0&t1=9"):
         answer = client.get(f"/api/runs/{run_id}/timeline{path}")
         assert answer.status_code == status and says in answer.get_data(as_text=True)
+
+
+@pytest.mark.parametrize(("state", "says"), [(State.READING, "still being read"), (State.CANCELLED, "no timeline is stored")])
+def test_a_run_that_is_being_read_is_not_asked_to_be_read_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, state: State, says: str) -> None:
+    app = Flask("timeline")
+    app.register_blueprint(blueprint(shelf))
+    monkeypatch.setattr(shelf, "run", lambda _: SimpleNamespace(generation=1, state=state))
+    answer = app.test_client().get("/api/runs/r2/timeline/layout")
+    assert answer.status_code == 409 and says in answer.get_json()["error"]

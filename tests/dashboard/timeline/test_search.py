@@ -43,6 +43,11 @@ def test_next_and_previous_go_on_from_a_time(run: Run) -> None:
     assert search(run, "gemm", [1], at=64).matches == () and search(run, "gemm", [1], at=64).total == 3
 
 
+def test_a_name_in_quotes_is_the_whole_name(run: Run) -> None:
+    assert [(search(run, f'"{name}"').total) for name in ("gemm", "GEMM", "gemm<2>", "gem")] == [2, 2, 2, 0]
+    assert {m.name for m in search(run, '"gemm"').matches} == {"gemm"}
+
+
 def test_a_match_says_on_which_row_it_is_drawn(run: Run) -> None:
     (match,) = search(run, "nccl", [0]).matches
     assert run.lanes[0][match.lane][1] == "GPU 0 · stream 20 · comm" and match.depth == 0
@@ -50,8 +55,8 @@ def test_a_match_says_on_which_row_it_is_drawn(run: Run) -> None:
 
 def test_a_search_for_nothing_is_refused_and_for_something_absent_finds_nothing(run: Run) -> None:
     assert search(run, "absent").to_dict() == {"total": 0, "matches": []}
-    for text in ("", "   ", "x" * 201):
-        with pytest.raises(UsageError, match="1 to 200 letters"):
+    for text in ("", "   ", "x" * 8_001):
+        with pytest.raises(UsageError, match="1 to 8000 letters"):
             search(run, text)
 
 
@@ -71,6 +76,15 @@ def test_details_tell_every_column_and_what_launched_it(tmp_path: Path) -> None:
         details(run, 0, 0, 4)
     with pytest.raises(UsageError, match="no rank 5"):
         details(run, 5, 0, 0)
+
+
+def test_a_kernel_that_sends_and_receives_shows_both(run: Run) -> None:
+    sends = pd.DataFrame(
+        {"src": [0, 1, 0], "dst": [1, 0, 1], "capture": 0, "transfer_ns": [7, 8, 9], "send_start_ns": BASE + 20, "recv_start_ns": BASE + 20}
+    ).assign(send_end_ns=[BASE + 30, BASE + 33, BASE + 90], recv_end_ns=[BASE + 33, BASE + 30, BASE + 93])
+    analysis = SimpleNamespace(result=lambda name: SimpleNamespace(available=True, tables={"p2p": sends}))
+    known = instance_of(analysis, run, details(run, 0, 0, search(run, "nccl", [0]).matches[0].event))
+    assert known == {"kind": "send", "sends": [{"src": 0, "dst": 1, "transfer_ns": 7}, {"src": 1, "dst": 0, "transfer_ns": 8}]}
 
 
 def test_a_collective_is_shown_with_every_rank_that_took_part(run: Run) -> None:

@@ -38,6 +38,23 @@ def test_slices_that_reach_into_the_window_are_in_it_and_their_neighbours_are_no
     assert sorted(window(run, 0, 60, 1, "devices").names)[:2] == ["across", "after"]
 
 
+def test_what_has_no_length_is_drawn_at_the_very_end_too(tmp_path: Path) -> None:
+    run = stored(tmp_path, rank([("k", 0, 100, 7), ("instant", 100, 100, 7)]))
+    assert window(run, 0, 101, 500, "devices").names == ("instant", "k")
+    assert window(run, 0, 100, 500, "devices").names == ("k",)
+
+
+def test_threads_of_one_name_have_lanes_of_their_own(tmp_path: Path) -> None:
+    trace = rank([("left", 0, 10, "cpu"), ("right", 0, 10, "cpu")])
+    events = trace.events.assign(thread=[100, 101])
+    run = stored(tmp_path, replace(trace, events=events, meta=replace(trace.meta, threads={100: "python", 101: "python"})))
+    drawn = window(run, 0, 10, 500, "all")
+    assert [(run.lanes[0][row.lane][1], drawn.names[pieces[0].name[0]]) for row, pieces in drawn.rows] == [  # type: ignore[union-attr]
+        ("python", "left"),
+        ("python · 2", "right"),
+    ]
+
+
 def test_the_emptiest_rows_keep_their_names_when_bars_run_out(tmp_path: Path) -> None:
     run = stored(tmp_path, rank([*KERNELS, ("ProfilerStep#1", 0, 100_000, "cpu"), *((f"nccl{i}", i * 10_000, i * 10_000 + 900, 20) for i in range(10))]))
     kinds = {run.lanes[0][row.lane][1]: type(pieces[0]) for row, pieces in window(run, 0, 100_000, 300, "all").rows}
@@ -66,6 +83,14 @@ def test_clocks_that_nothing_links_are_drawn_as_recorded_and_said_to_be(tmp_path
     table = clock({0: 0, 1: 0})
     run = stored(tmp_path / "b", *both, clocks=table.assign(offset_ns=table["offset_ns"].mask(table["rank"].eq(1))))
     assert "ranks 1 " in run.notes[0] and run.member(1, 0).shown([0]).tolist() == [5]
+
+
+def test_a_rank_that_counts_from_its_own_start_is_drawn_with_the_others(tmp_path: Path) -> None:
+    """Not 54 years before them."""
+    run = stored(tmp_path, rank([("a", 0, 10, 7)], 0), rank([("b", 5, 25, 7)], 1, base=0))
+    assert (run.origin_ns, run.extent_ns) == (BASE, 20)
+    assert {row.rank: pieces[0].start.tolist() for row, pieces in window(run, 0, 20, 100, "devices").rows} == {0: [0], 1: [0]}  # type: ignore[union-attr]
+    assert "Ranks 1 count time from another beginning" in run.notes[0]
 
 
 def test_a_window_at_any_zoom_agrees_with_the_slices(tmp_path: Path) -> None:
