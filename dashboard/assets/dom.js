@@ -5,14 +5,14 @@
 (function () {
   "use strict";
 
-  /** An element; ``on…`` attributes are handlers, null and false are left out, true is an attribute without a value. */
+  /** An element; ``on…`` attributes are handlers, null, undefined and false are left out, true is an attribute without a value. */
   function element(tag, attributes, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
       if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-      else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
+      else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
     }
-    made.append(...children.filter((c) => c !== null));
+    made.append(...children.filter((c) => c !== null && c !== undefined));
     return made;
   }
 

@@ -1,39 +1,8 @@
-/* What is shown of one slice, and how does a window leave this page? Details, downloads, and Perfetto in a window of its own. */
+/* What is shown of one slice? All that was recorded of it, what launched it, and the same call on the other ranks. */
 (function () {
   "use strict";
   const T = (window.tracekitTimeline = window.tracekitTimeline || {});
-
-  T.make = (tag, attributes, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) {
-      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-      else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value === true ? "" : value);
-    }
-    made.append(...children.filter((c) => c !== null && c !== undefined));
-    return made;
-  };
-  const make = T.make;
-
-  /* An answer, or an error that says in one line what is wrong. */
-  T.ask = async (address, signal) => {
-    let answer;
-    try {
-      answer = await fetch(address, { signal, headers: { Accept: "application/json" } });
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new Error("The server cannot be reached. It may have been stopped, or the network is down.");
-    }
-    if (!answer.ok) {
-      let reason = `the server answered ${answer.status}`;
-      try {
-        reason = (await answer.json()).error || reason;
-      } catch (_) {
-        reason = answer.status === 401 ? "sign in first: reload this page" : reason;
-      }
-      throw Object.assign(new Error(reason), { status: answer.status });
-    }
-    return answer;
-  };
+  const make = window.tracekit.element;
 
   const WORDS = {
     ts: "recorded at", external_id: "External id", sequence: "Sequence number", fwd_thread: "Fwd thread id", nbytes: "bytes",
@@ -95,49 +64,4 @@
     const bound = a.wait_is_lower_bound ? " Ranks are missing: the waits are lower bounds." : "";
     return make("section", {}, make("h4", {}, `The same ${T.clean(String(a.kind)).replaceAll("_", "-")} on ${known.ranks.length} ranks`), make("p", { class: "tl-quiet" }, says + bound), table);
   }
-
-  const saved = (blob, name) => {
-    const link = make("a", { href: URL.createObjectURL(blob), download: name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  };
-  const named = (answer, otherwise) => {
-    const found = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition") || "");
-    return found ? found[1] : otherwise;
-  };
-
-  T.download = async (address, form) => {
-    const answer = await T.ask(address);
-    saved(await answer.blob(), named(answer, `slice.${form}`));
-  };
-
-  /* Perfetto's page answers PONG when it is ready; only then, and only to its own origin, are the bytes posted. */
-  T.perfetto = (site, address, title) => {
-    const origin = new URL(site).origin;
-    const other = window.open(site, "_blank");
-    if (!other) return Promise.reject(new Error("The browser blocked the new window. Allow it for this page, or download the slice and open it there."));
-    const ready = new Promise((resolve, reject) => {
-      const since = Date.now();
-      const heard = (event) => {
-        if (event.source !== other || event.origin !== origin || event.data !== "PONG") return;
-        stop();
-        resolve();
-      };
-      const timer = setInterval(() => {
-        if (other.closed) return stop(), reject(new Error("The window was closed before it was ready."));
-        if (Date.now() - since > 30000) return stop(), reject(new Error(`${origin} does not answer. Without internet, download the slice instead.`));
-        other.postMessage("PING", origin);
-      }, 100);
-      const stop = () => {
-        clearInterval(timer);
-        window.removeEventListener("message", heard);
-      };
-      window.addEventListener("message", heard);
-    });
-    const bytes = T.ask(address).then(async (answer) => ({ buffer: await answer.arrayBuffer(), fileName: named(answer, "slice.pftrace") }));
-    bytes.catch(() => other.close());
-    return Promise.all([bytes, ready]).then(([{ buffer, fileName }]) => other.postMessage({ perfetto: { buffer, title, fileName, keepApiOpen: false } }, origin, [buffer]));
-  };
 })();
