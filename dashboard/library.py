@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -15,7 +16,7 @@ from uuid import uuid4
 
 from dashboard.settings import Settings
 from dashboard.store import housekeeping, queue, runs
-from dashboard.store.database import Database
+from dashboard.store.database import Database, StoreFull
 from dashboard.store.folders import ANALYSES, FILES, is_id, put_files, remove_folder, timelines_of
 from dashboard.store.rows import JobProgress, RunRow, State
 from dashboard.store.runs import FileRow
@@ -163,7 +164,7 @@ class Library:
         Raises:
             UsageError: there is no file.
             InputError: a label is refused.
-            NoRoom: a quota is used up.
+            NoRoom: a quota is used up, or the disk is full.
         """
         if not files:
             raise UsageError("a run needs a file; choose the traces of its ranks")
@@ -180,9 +181,15 @@ class Library:
             self._check_room(sum(f.path.stat().st_size for f in files), owner, runs.stored_bytes(db, owner), runs.stored_bytes(db))
         id = uuid4().hex
         rows = [FileRow(str(place), str(label), f.path.stat().st_size, str(f.sha256)) for f, label, place in zip(hashed, labels, places(labels), strict=True)]
-        put_files(self.settings.runs, id, [(f.path, PurePosixPath(row.place)) for f, row in zip(hashed, rows, strict=True)])
+        try:
+            put_files(self.settings.runs, id, [(f.path, PurePosixPath(row.place)) for f, row in zip(hashed, rows, strict=True)])
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise NoRoom("the server's disk is full; delete runs, or free space there") from error
         try:
             with self.db.write() as db:
+                self.db.alone(db, fingerprint)
                 known = runs.same(db, fingerprint)
                 if known is None:
                     runs.add(db, id, _name(name, labels), owner, fingerprint, rows, self.clock())
@@ -227,8 +234,11 @@ class Library:
         """Forget a run and everything that is stored of it; no error where there is none. A reading under way is stopped."""
         if not is_id(id):
             return
-        with self.db.write() as db:
-            runs.remove(db, id)
+        try:
+            self._forget(id)
+        except StoreFull:  # what the run takes is the room that is needed to write down that it is gone
+            remove_folder(self.settings.runs, id)
+            self._forget(id)
         with self._lock:
             self._opened.pop(id, None)
             self._noted.pop(id, None)
@@ -247,6 +257,7 @@ class Library:
             UsageError: it is being read, or waits for it.
         """
         with self.db.write() as db:
+            self.db.alone(db, id)
             run = runs.one(db, id)
             if run is None:
                 raise UnknownRun("there is no such run; it was deleted")
@@ -278,6 +289,10 @@ class Library:
     def close(self) -> None:
         """Close the database."""
         self.db.close()
+
+    def _forget(self, id: str) -> None:
+        with self.db.write() as db:
+            runs.remove(db, id)
 
     def _change(self, id: str, **values: object) -> None:
         with self.db.write() as db:

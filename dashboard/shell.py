@@ -12,7 +12,8 @@ from dash import dcc, html
 from dashboard.components.attributes import aria
 from dashboard.components.query import run_page
 from dashboard.components.text import badge
-from dashboard.reading import NotReady, UnknownRun, open_run
+from dashboard.reading import NotReady, UnknownRun, open_run, shared
+from tracekit.errors import InputError
 
 #: Pages of a run: name in the address -> words.
 RUN_PAGES: Mapping[str, str] = {
@@ -131,11 +132,13 @@ def _about(run: str | None) -> tuple[str | None, str | None, bool]:
         return None, None, False
     try:
         view = open_run(run)
+        return str(view.run.name), str(view.document(())["health"]["verdict"]), True
     except UnknownRun:
         return None, None, False
     except NotReady as error:
         return str(getattr(error.args[0], "name", run)), None, True
-    return str(view.run.name), str(view.document(())["health"]["verdict"]), True
+    except InputError:  # its page says so
+        return str(shared().library.run(run).name), None, True
 
 
 def _link(words: str, href: str, here: bool) -> html.A:

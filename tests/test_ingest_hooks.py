@@ -56,18 +56,22 @@ class Remembering:
 
 def test_each_trace_is_handed_over_as_read_and_as_passed(tmp_path: Path) -> None:
     kept: list[tuple[Place, int | None, int, bool]] = []
-    seen: list[list[Place]] = []
+    seen: list[tuple[list[Place], set[int]]] = []
+    sizes: list[int] = []
 
     def keep(place: Place, trace: RankTrace, passed: RankTrace) -> None:
         kept.append((place, trace.meta.rank, len(trace.events), passed is trace))
 
-    def early(boiled: Mapping[Place, Boiled]) -> None:
-        seen.append(list(boiled))
+    def early(boiled: Mapping[Place, Boiled], over: frozenset[int]) -> None:
+        seen.append((list(boiled), set(over)))
 
-    found = ingest(write(tmp_path, 2), workers=1, keep=keep, early=early, within=tmp_path)
-    assert kept == [((0, 0), 0, 1, False), ((1, 0), 1, 1, False)]
-    assert seen == [[(0, 0)], [(0, 0), (1, 0)]]
-    assert [facts.meta.files for facts in found.ranks.values()] == [("rank0.json",), ("rank1.json",)]
+    paths = write(tmp_path, 3)
+    paths[1].write_text('{"traceEvents": 5}')
+    found = ingest(paths, workers=1, keep=keep, early=early, sizes=sizes.extend, within=tmp_path, reading=Reading(keep_going=True))
+    assert sizes == [path.stat().st_size for path in paths]
+    assert kept == [((0, 0), 0, 1, False), ((2, 0), 2, 1, False)]
+    assert seen == [([(0, 0)], {0}), ([(0, 0)], {0, 1}), ([(0, 0), (2, 0)], {0, 1, 2})]
+    assert [facts.meta.files for facts in found.ranks.values()] == [("rank0.json",), ("rank2.json",)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

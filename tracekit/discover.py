@@ -7,6 +7,7 @@ Nothing is read here but the beginning of each file.
 
 from __future__ import annotations
 
+import errno
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,8 @@ from tracekit.reading import Reading
 
 #: Files of our own that are no trace, and what stands in a run directory beside one.
 _OWN = frozenset({"run.json", "result.json", "memory.json", "report.json", "spans.jsonl"})
+#: What a disk that is full says: no fault of the archive.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RANK_STATED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*"?(\d{1,7})\b')
 
 
@@ -71,10 +74,12 @@ class Found:
     Attributes:
         sources: one per timeline or file that stands for itself.
         ignored: files inside a named folder or archive that are no trace.
+        refused: why archives inside a named folder were not opened; with ``reading.keep_going`` only.
     """
 
     sources: tuple[Source, ...]
     ignored: tuple[str, ...] = ()
+    refused: tuple[InputError, ...] = ()
 
 
 def _within(file: File, folder: Path) -> File:
@@ -105,21 +110,26 @@ def find(paths: Sequence[str | Path], reading: Reading, scratch: Path) -> Found:
         names = ", ".join(str(path.parent) for path in list(runs)[:3])
         raise UsageError(f"these are traces of {len(runs)} runs ({names}{', …' if len(runs) > 3 else ''}); analyse one at a time")
     stood = [Source(file, memory=_memory_beside(file, sorted_out.own), run=runs[run] if (run := run_of[real]) else {}) for real, file in files.items()]
-    return Found(tuple(_attached(stood)), sorted_out.unknown)
+    return Found(tuple(_attached(stood)), sorted_out.unknown, sorted_out.refused)
 
 
 class _Sorted(NamedTuple):
-    """Files by what they are: those a reader knows, the labels of those that none does (and what the first looks like), our own side files by label."""
+    """Files by what they are: those a reader knows, the labels of those that none does (and what the first looks like), our own side files by label.
+
+    And why archives among them could not be opened.
+    """
 
     known: tuple[File, ...] = ()
     unknown: tuple[str, ...] = ()
     own: Mapping[Path, Path] = {}
     looks: str | None = None
+    refused: tuple[InputError, ...] = ()
 
     def and_(self, other: _Sorted) -> _Sorted:
         """Both together."""
         looks = self.looks if self.unknown else other.looks
-        return _Sorted((*self.known, *other.known), (*self.unknown, *other.unknown), {**self.own, **other.own}, looks)
+        refused = (*self.refused, *other.refused)
+        return _Sorted((*self.known, *other.known), (*self.unknown, *other.unknown), {**self.own, **other.own}, looks, refused)
 
 
 def _under(path: Path, reading: Reading, scratch: Path) -> _Sorted:
@@ -129,6 +139,8 @@ def _under(path: Path, reading: Reading, scratch: Path) -> _Sorted:
     if path.is_dir():
         found = _sorted_out(((p, p) for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path)), reading, scratch)
         if not found.known:
+            if found.refused:
+                raise found.refused[0]
             raise InputError(f"holds no trace{_told(found)}; give torch.profiler traces, NCCL records, an nsys export, or a run directory", path)
         return found
     start = head(path)
@@ -161,7 +173,12 @@ def _sorted_out(paths: Iterable[tuple[Path, Path]], reading: Reading, scratch: P
             continue
         start = head(path)
         if archives and is_archive(start) and readers.reader_for(start) is None:
-            opened = opened.and_(_opened(path, start, reading, scratch))
+            try:
+                opened = opened.and_(_opened(path, start, reading, scratch))
+            except InputError as error:
+                if not reading.keep_going or getattr(error.__cause__, "errno", None) in _NO_ROOM:
+                    raise
+                opened = opened.and_(_Sorted(refused=(error,)))
         elif (file := _known(path, label, start)) is not None:
             known.append(file)
         else:

@@ -40,8 +40,11 @@ Progress = Callable[[int, int, str], None]
 #: is (number of the source, number of the trace within it).
 Place = tuple[int, int]
 Keep = Callable[[Place, RankTrace, RankTrace], None]
-#: early(facts of what has been read so far, by place): called in this process, after each source.
-Early = Callable[[Mapping[Place, Boiled]], None]
+#: early(facts of what has been read so far, by place; numbers of the sources that are over, refused ones too): called in this process, after
+#: each source.
+Early = Callable[[Mapping[Place, Boiled], frozenset[int]], None]
+#: sizes(bytes of each source): called in this process, before the first is read.
+Sizes = Callable[[Sequence[int]], None]
 #: along(how many sources there are, number of this one, what is shown of it, how far it is): called in the process that reads, so it must be picklable.
 Along = Callable[[int, int, str, Doing], None]
 _Told = Callable[[int, str, Doing], None]
@@ -77,6 +80,7 @@ def ingest(
     within: Path | None = None,
     keep: Keep | None = None,
     early: Early | None = None,
+    sizes: Sizes | None = None,
     along: Along | None = None,
     remember: Remember | None = None,
     known: Known | None = None,
@@ -92,6 +96,7 @@ def ingest(
         within: messages call files by their paths within this folder; None: as they were found.
         keep: is given every trace while it is here, in the process that read it.
         early: is given what is known so far, after each source.
+        sizes: is told how large each source is: how much of all the work it is.
         along: is told how far each source is while it is read, stage by stage.
         remember: is given the facts of each source that was read, once they are whole.
         known: knows the facts of sources that need not be read.
@@ -102,12 +107,15 @@ def ingest(
     with tempfile.TemporaryDirectory(prefix="tracekit-") as scratch:
         found = find(paths, reading, Path(scratch))
         sources = [s if within is None else s.within(within) for s in found.sources]
+        if sizes is not None:
+            sizes([s.trace.path.stat().st_size for s in sources])
         outcome: dict[int, list[RankFacts] | InputError] = {}
         for number, result in _boil_all(sources, workers, progress, reading, keep, along, remember, known):
             outcome[number] = result
-            if early is not None and not isinstance(result, InputError):
-                early(_boiled(outcome, sources))
-        refused = [result for _, result in sorted(outcome.items()) if isinstance(result, InputError)]
+            if early is not None:
+                early(_boiled(outcome, sources), frozenset(outcome))
+        closed = [InputError(e.reason, str(e.path).removeprefix(f"{within}/"), e.offset) for e in found.refused]
+        refused = [*closed, *(result for _, result in sorted(outcome.items()) if isinstance(result, InputError))]
         boiled = list(_boiled(outcome, sources).values())
         if not boiled:
             raise refused[0]
@@ -272,4 +280,4 @@ def _label(source: Source) -> str:
     return "/".join(label.parts[-3:] if label.name.startswith("trace.json") else label.parts[-1:])
 
 
-__all__ = ["Along", "Early", "Ingested", "Keep", "Place", "Progress", "Source", "boil", "find", "ingest"]
+__all__ = ["Along", "Early", "Ingested", "Keep", "Place", "Progress", "Sizes", "Source", "boil", "find", "ingest"]

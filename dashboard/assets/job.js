@@ -106,15 +106,20 @@
     open.setAttribute("href", told.results || "/");
     open.textContent = told.state === "ready" ? "Open the results" : "See what is known so far";
     area.querySelector(".tk-job-cancel").hidden = ENDS.has(told.state);
-    area.querySelector(".tk-job-retry").hidden = told.state !== "failed" && told.state !== "cancelled";
+    area.querySelector(".tk-job-retry").hidden = !(told.state === "failed" || told.state === "cancelled" || (told.state === "ready" && stays(area)));
   }
 
   function ended(area, told) {
-    if (told.state === "ready" && told.results && area.dataset.leave !== "no") {
+    if (told.state === "ready" && told.results && !stays(area)) {
       // the pages are loaded already: going on inside them saves loading them again
       window.history.replaceState({}, "", told.results);
       window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
     }
+  }
+
+  /** Whether its person came to have a run that is ready read again. */
+  function stays(area) {
+    return area.dataset.stay === "yes";
   }
 
   /** Have the run cancelled, or read once more. */
@@ -129,8 +134,9 @@
       failed = `The server cannot be reached; it was not ${done}.`;
     }
     button.disabled = false;
-    if (failed) lost(area, failed);
-    else follow(area);
+    if (failed) return lost(area, failed);
+    area.dataset.stay = "no";
+    follow(area);
   }
 
   function lost(area, words) {

@@ -96,7 +96,6 @@
         ids.forEach(function (id, i) {
           var value = values[i];
           if (value === null || value === undefined || value === "") { query.delete(id.name); } else { query.set(id.name, value); }
-          if ((query.get("page") || "") && id.name === "q") { /* a new search begins at its first page */ }
         });
         var after = query.toString();
         if (after !== before) {
@@ -112,13 +111,21 @@
         if (runs.length) { query.set("pick", runs.join(",")); } else { query.delete("pick"); }
         var text = query.toString();
         if (window.location.pathname === "/") { window.history.replaceState({}, "", "/" + (text ? "?" + text.replace(/%2C/g, ",") : "")); }
+        // what is ticked stays so on other pages of the list, and where a tag narrows it
+        document.querySelectorAll("#run-list a").forEach(function (to) {
+          var other = new URL(to.href);
+          if (other.pathname !== "/") { return; }
+          if (runs.length) { other.searchParams.set("pick", runs.join(",")); } else { other.searchParams.delete("pick"); }
+          to.setAttribute("href", other.pathname + other.search);
+        });
         var link = document.getElementById("compare-picked");
         if (link) {
           link.classList.toggle("off", runs.length !== 2);
           link.setAttribute("aria-disabled", runs.length === 2 ? "false" : "true");
           link.setAttribute("title", runs.length === 2 ? "Compare the two ticked runs" : "Tick two runs");
         }
-        return runs.length === 2 ? "/compare?a=" + encodeURIComponent(runs[1]) + "&b=" + encodeURIComponent(runs[0]) : "/compare";
+        var href = runs.length === 2 ? "/compare?a=" + encodeURIComponent(runs[1]) + "&b=" + encodeURIComponent(runs[0]) : "/compare";
+        return [href, Object.fromEntries(query)];
       },
       // How a table is sorted and filtered goes to the address, where a link and a reload find it; the page itself is not drawn again.
       grids: function (asked, ids, of) {

@@ -16,7 +16,7 @@ from dashboard.components import states
 from dashboard.components.query import text
 from dashboard.reading import NotReady, UnknownRun, View, open_run
 from dashboard.store.rows import RunRow, State
-from tracekit.errors import TracekitError
+from tracekit.errors import InputError, TracekitError
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,17 @@ def run_page(draw: Callable[[View, Query], Component]) -> Callable[..., Any]:
 
         def made() -> Any:
             try:
-                view = open_run(text(run_id))
+                return opened()
             except UnknownRun:
                 return states.no_run(text(run_id))
             except NotReady as error:
                 return states.not_ready(error.args[0])
+            except InputError as error:
+                log.warning("what was stored of run %s cannot be read: %s", text(run_id), error)
+                return states.damaged(text(run_id), error.reason)
+
+        def opened() -> Any:
+            view = open_run(text(run_id))
             # the name stands on pages; the state of the run changes without a new analysis, so what it says is never kept
             key = ("page", draw.__module__, view.run.name, tuple(asked.items()))
             drawn = view.cached(key, lambda: kept(draw(view, asked)), lambda pair: 3 * pair[1])[0]

@@ -68,6 +68,18 @@ def not_ready(run: Any) -> html.Div:
     )
 
 
+def damaged(run_id: str, reason: str) -> html.Div:
+    """What was stored of a run cannot be read; its files can."""
+    why = reason.partition(";")[0]
+    line = f"{why[:1].upper()}{why[1:]}. The files that were uploaded are kept apart from it, and can be read again."
+    return state("The results of this run cannot be read", line, [("Read it again", again(run_id)), ("All runs", "/")], kind="error")
+
+
+def again(run_id: str) -> str:
+    """Where a run is read once more, also one that is ready."""
+    return f"/job/{run_id}?again=yes"
+
+
 def broken(what: str, reference: str) -> html.Div:
     """A page failed: what went wrong in a few words, and the number under which the server's log has the rest."""
     line = f"{what}. The server's log has the details under {reference}; other pages are not affected."

@@ -13,12 +13,14 @@ from dashboard.components.drawings import Drawn
 from dashboard.components.figure import card
 from dashboard.components.guard import Query
 from dashboard.components.query import run_page, text
+from dashboard.components.states import again
 from dashboard.components.text import facts, folded, tags
 from dashboard.extras import LIMIT, MICROBATCHES, SIZE, alternatives, asked, of_memory, of_pipeline, recomputations, stored
 from dashboard.reading import View
 from tracekit.metrics import Result
 from tracekit.report import memory_what_if, what_if
 from tracekit.report.parts import Section
+from tracekit.report.sections.common import sentence
 from tracekit.wording import clean, plural, size
 
 
@@ -26,7 +28,7 @@ def pipeline(view: View, query: Query) -> html.Section:
     """What other schedules would take, with how many microbatches and within how much memory."""
     of, result = asked(query), of_pipeline(view, asked(query))
     if result is None or not result.available:
-        return _none(result, "tracekit simulate RUN")
+        return _none(view, result, "tracekit simulate RUN")
     controls = [_which(view, "what_if", "microbatches", MICROBATCHES, "Microbatches", query), _limit(query)]
     said, advice, found = what_if.worded(result, _emulated(view))
     caption = "Time of a step per microbatch under each alternative: work, and bubble."
@@ -38,7 +40,7 @@ def memory(view: View, query: Query) -> html.Section:
     """What other recomputations would take, with microbatches of which size, and which of them fit into how much memory."""
     of, result = asked(query), of_memory(view, asked(query))
     if result is None or not result.available:
-        return _none(result, "tracekit simulate RUN --recompute full")
+        return _none(view, result, "tracekit simulate RUN --recompute full")
     controls = [_which(view, "memory_what_if", "microbatch_size", SIZE, "Samples per microbatch", query), _limit(query)]
     said, advice, found = memory_what_if.worded(result)
     fitting = [html.P(_fitting(result, of.limit_bytes), className="advice")] if of.limit_bytes is not None else []
@@ -53,7 +55,7 @@ def _figure(view: View, page: str, name: str, caption: str, drawn: Drawn | None,
         return []
     here = run_page(view.id, page, step=text(query.get("step")), **kept)
     source, asked_as = f"/api/runs/{view.id}/figures/{name}", {"g": view.generation, **kept}
-    means = "/definitions#metric-" + (name if name == "what_if" else page)
+    means = f"/definitions#metric-{name}"
     return [card(name, "Alternatives", caption, source, drawn.height, found.tags, definition=means, here=here, query=asked_as, wide=True)]
 
 
@@ -72,13 +74,14 @@ def _section(said: str, advice: str, controls: Sequence[Any], refused: str, foun
     return html.Section([head, bar(controls), *complaint, facts(found.facts), *more, folded(found.grids), notes], className="metric", id="metric-what_if")
 
 
-def _none(result: Result | None, command: str) -> html.Section:
+def _none(view: View, result: Result | None, command: str) -> html.Section:
     """Why there is no what-if, and where no one asked for one, the command that does."""
-    line = "Alternatives are simulated while a run is read; this one was read before that. Read it again, or use the command line:"
+    before = "Alternatives are simulated while a run is read; this one was read before that. "
+    line: list[Any] = [before, html.A("Read it again", href=again(view.id)), ", or use the command line:"]
     head = html.Header(html.Div([html.H2("What if"), tags(("simulated",))], className="title"))
     said = [html.P(line, className="question"), html.Pre(html.Code(command), className="command")]
     reason = "" if result is None else clean(str(result.reason), 400)
-    why = [html.P(reason[:1].upper() + reason[1:], className="question")] if reason else said
+    why = [html.P(sentence(reason), className="question")] if reason else said
     return html.Section([head, *why], className="metric", id="metric-what_if")
 
 

@@ -7,12 +7,14 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from uuid import uuid4
 
 from dashboard.jobs.children import Child
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.library import Library
 from dashboard.store import queue
+from dashboard.store.folders import remove_scratch
 from dashboard.store.rows import State
 from tracekit.wording import clean, duration
 
@@ -23,7 +25,7 @@ _RENEW_S = 0.5
 _HEAR_S = 0.25
 _FOLDER = re.compile(r"[0-9a-f]{32}-(full|\d{1,6})")
 _LESS = "upload fewer ranks or shorter windows"
-_KILLED = "the process that read it was killed, most likely for want of memory; " + _LESS + ", or give the server more"
+_KILLED = "the process that read it was killed, most likely for want of memory"
 
 
 class Job:
@@ -81,8 +83,8 @@ class Job:
                     return
                 if until is not None and time.monotonic() > until:
                     allowed = _spoken(settings.job_seconds)
-                    says = f"took longer than the {allowed} that reading may take; {_LESS}, or start tracekit serve with a larger --job-seconds"
-                    self._over = Failed(says)
+                    says = f"took longer than the {allowed} that reading may take{self._last()}"
+                    self._over = Failed(f"{says}; {_LESS}, or start tracekit serve with a larger --job-seconds")
                     break
                 for one in child.heard(_HEAR_S):
                     self._hear(one)
@@ -93,12 +95,15 @@ class Job:
             child.kill()
             status, words = child.last_words()
             child.close()
+            remove_scratch(Path(order.folder), order.attempt)
         if words:
             log.warning("while run %s was read: %s", self.run, words)
+        self._renewed = 0.0
+        self._renew()  # how far it came is what its page says from now on
         if isinstance(self._over, Done):
             self._write(queue.end, State.READY)
         else:
-            says = self._over.error if self._over is not None else _ended(status)
+            says = self._over.error if self._over is not None else self._ended(status)
             self._write(queue.end, State.FAILED, clean(says, 1000))
 
     def _hear(self, one: News) -> None:
@@ -142,14 +147,19 @@ class Job:
                 share=p.share,
             )
 
+    def _ended(self, status: int | None) -> str:
+        """Why a child that said nothing has ended."""
+        if status is None or status in (-9, -24):
+            return f"{_KILLED}{self._last()}; {_LESS}, or give the server more"
+        return f"the process that read it ended without a word (exit {status}){self._last()}; the server's log may say why"
+
+    def _last(self) -> str:
+        """What it did last, and to which file."""
+        return f" (the last heard of it: {clean(self._progress.message, 200)})" if self._progress.message else ""
+
     def _write(self, how: queue.Ending, *arguments: object) -> None:
         with self.library.db.write() as db:
             how(db, self.run, self.worker, *arguments)
-
-
-def _ended(status: int | None) -> str:
-    """Why a child that said nothing has ended."""
-    return _KILLED if status is None or status in (-9, -24) else f"the process that read it ended without a word (exit {status}); the server's log may say why"
 
 
 def _spoken(seconds: float | None) -> str:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import re
 import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dashboard.jobs.along import Line, listening
@@ -22,7 +24,7 @@ from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progres
 from dashboard.jobs.remembered import Remembered
 from dashboard.jobs.summary import summary_of
 from dashboard.jobs.what_ifs import simulated
-from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, size_of, write_timelines
+from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, make_scratch, remove_scratch, size_of, write_timelines
 from tracekit import pyramid, store, stored
 from tracekit.analysis import of_ranks
 from tracekit.durable import sync
@@ -49,6 +51,12 @@ _DOING = {
     "facts": "adds up",
 }
 _OPTION = re.compile(r"raise (--[a-z-]+)")
+#: What the command line's options are called where a server is started.
+_SERVERS = {"--max-memory": "--job-memory", "--max-seconds": "--job-seconds"}
+_FULL = "the server's disk is full; delete runs, or free space there, and read it again"
+_LARGER = "start tracekit serve with a larger "
+#: A file of a few events takes as long as so many bytes of a large one.
+_AS_IF = 1 << 19
 #: Below so many bytes, starting processes takes longer than reading.
 _WORTH_PROCESSES = 4 << 20
 
@@ -59,14 +67,14 @@ def read(order: Order, tell: Callable[[News], None]) -> None:
     try:
         _read(order, files, tell)
     except TracekitError as error:
-        tell(_failed(str(error), files))
+        tell(_failed(_FULL if _is_full(error.__cause__) else str(error), files))
     except MemoryError:
         allowed = "there is" if order.memory_bytes is None else f"the {size(order.memory_bytes)} that it may use"
         tell(_failed(f"needs more memory than {allowed}; upload fewer ranks or shorter windows, or raise --job-memory", files))
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not _is_full(error):
             raise
-        tell(_failed("the server's disk is full; delete runs, or free space there, and read it again", files))
+        tell(_failed(_FULL, files))
 
 
 def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
@@ -78,7 +86,7 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
     watch = _Watch(order, tell, remembered)
     tell(Progress("reading", "looking for traces"))
     workers = order.readers if size_of(files) > _WORTH_PROCESSES else 1
-    with listening(watch.along) as along:
+    with _scratch(folder, order.attempt), listening(watch.along) as along:
         ingested = ingest(
             [files],
             workers=workers,
@@ -87,10 +95,12 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
             within=files,
             keep=Keep(folder, order.attempt, order.min_free_bytes),
             early=watch.early,
+            sizes=watch.found,
             along=along,
             remember=remembered.remember,
             known=watch.known,
         )
+    ingested = replace(ingested, findings=tuple({**f, "message": _served(str(f["message"]))} for f in ingested.findings))
     tell(watch.progress("analysing", f"brings {plural(len(ingested.ranks), 'rank')} together"))
     analysis = of_ranks(ingested)
     for name in (RANKS, TIMELINES):
@@ -103,6 +113,17 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
     remembered.forget()
     tell(Analysed(name, False, size_of(folder), summary_of(analysis)))
     tell(Done())
+
+
+@contextmanager
+def _scratch(folder: Path, attempt: str) -> Iterator[None]:
+    """What is unpacked lies in the folder of the run for as long as the block runs."""
+    before, tempfile.tempdir = tempfile.tempdir, str(make_scratch(folder, attempt))
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        remove_scratch(folder, attempt)
 
 
 @dataclass(frozen=True)
@@ -164,28 +185,35 @@ class _Watch:
     total: int = 0
     shown: int = 0
     again_at: float = 0.0
-    known_sources: int = 0
+    sizes: Sequence[int] = ()
+    over: frozenset[int] = frozenset()
+    known_sources: set[int] = field(default_factory=set)
     known_events: int = 0
     now: dict[int, _Now] = field(default_factory=dict)
     told_at: float = field(default_factory=time.monotonic)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
+    def found(self, sizes: Sequence[int]) -> None:
+        """There are sources of so many bytes."""
+        with self.lock:
+            self.sizes = [nbytes + _AS_IF for nbytes in sizes]
+            self.total = len(sizes)
+
     def known(self, number: int, label: str) -> list[RankFacts] | None:
         """What an earlier attempt has read; its time was another's, so it is no part of how fast this one is."""
         facts = self.remembered.known(number, label)
         if facts is not None:
-            self.known_sources += 1
+            self.known_sources.add(number)
             self.known_events += sum(_events(f) for f in facts)
         return facts
 
     def along(self, line: Line) -> None:
         """A file is so far."""
         with self.lock:
-            if line.number in {number for number, _ in self.boiled}:
-                return  # it was read meanwhile
-            self.total = line.total
+            if line.number in self.over or not 0 <= line.number < len(self.sizes):
+                return  # it was read or refused meanwhile; or there is none such
             file = self.now.setdefault(line.number, _Now())
-            file.share = max(file.share, min(line.doing.share, 1.0))
+            file.share = max(file.share, min(max(line.doing.share, 0.0), 1.0))
             file.events = file.events if line.doing.events is None else line.doing.events
             file.nbytes = file.nbytes if line.doing.nbytes is None else line.doing.nbytes
             if time.monotonic() - self.told_at >= _TELL_S:
@@ -201,11 +229,11 @@ class _Watch:
         if (now.seconds_left or 0) >= _WORTH_SHOWING_S and time.monotonic() >= self.again_at:
             self._show()
 
-    def early(self, boiled: Mapping[Place, Boiled]) -> None:
-        """What is known so far."""
+    def early(self, boiled: Mapping[Place, Boiled], over: frozenset[int]) -> None:
+        """What is known so far, and which sources are over."""
         with self.lock:
-            self.boiled = boiled
-            self.now = {number: file for number, file in self.now.items() if (number, 0) not in boiled}
+            self.boiled, self.over = boiled, over
+            self.now = {number: file for number, file in self.now.items() if number not in over}
 
     def progress(self, stage: str, message: str) -> Progress:
         """Where it stands."""
@@ -214,8 +242,9 @@ class _Watch:
         events = read + sum(file.events or 0 for file in self.now.values())
         own = read - self.known_events + sum(file.share * (file.events or 0) for file in self.now.values())
         per_s = own / took if own > 0 and took > 0 else None
-        share = min(1.0, (self.done + sum(file.share for file in self.now.values())) / self.total) if self.total else None
-        mine = (share or 0.0) - (self.known_sources / self.total if self.total else 0.0)
+        parts = [*((number, 1.0) for number in self.over), *((number, file.share) for number, file in self.now.items())]
+        share = min(1.0, sum(self.sizes[n] * part for n, part in parts) / sum(self.sizes)) if self.sizes else None
+        mine = (share or 0.0) - (sum(self.sizes[n] for n in self.known_sources) / sum(self.sizes) if self.sizes else 0.0)
         left = took * (1 - (share or 0.0)) / mine if mine >= _TELLING_SHARE and stage == "reading" else None
         ranks = {b.facts.meta.rank for b in self.boiled.values() if b.facts.meta.rank is not None}
         return Progress(stage, message, self.done, self.total, events, per_s, left, sorted(ranks), share)
@@ -262,7 +291,16 @@ def _sweep(folder: Path, attempt: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+def _is_full(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _served(says: str) -> str:
+    """What is said on the command line, as it is done on a server."""
+    says = _OPTION.sub(lambda found: _LARGER + _SERVERS.get(found[1], found[1]), says)
+    return says.replace("allow more, use fewer workers", f"{_LARGER}--job-memory")
+
+
 def _failed(error: str, files: Path) -> Failed:
     """The reason, with files by the names that their sender knows, and options by whose they are."""
-    error = _OPTION.sub(r"start tracekit serve with a larger \1", error)
-    return Failed(clean(error.replace(f"{files}/", "").replace(str(files), "the upload"), _LONGEST_ERROR))
+    return Failed(clean(_served(error).replace(f"{files}/", "").replace(str(files), "the upload"), _LONGEST_ERROR))

@@ -72,11 +72,11 @@ class Supervisor:
         with db.read() as connection:
             leases = queue.leases(connection)
             waiting = queue.waiting(connection)
-            late = queue.overdue(connection, self.library.clock())
+            late = queue.overdue(connection, self.library.clock(), self._jobs)
         dead = [worker for _, worker in leases if servers.is_dead(worker, self._server) or (servers.is_own(worker, self._server) and worker not in self._jobs)]
         if dead or late:
             with db.write() as connection:
-                waiting += queue.reclaim(connection, self.library.clock(), dead)
+                waiting += queue.reclaim(connection, self.library.clock(), dead, self._jobs)
         while waiting and len(self._jobs) < self.library.settings.workers and not self._ending.is_set():
             worker = servers.worker(self._server)
             with db.write() as connection:

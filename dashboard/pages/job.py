@@ -15,12 +15,12 @@ from dashboard.reading import shared
 from tracekit.wording import clean
 
 
-def layout(run_id: str | None = None, **_: Any) -> Any:
-    """The page of a run's job."""
-    return guarded(lambda: draw(text(run_id)), __name__)
+def layout(run_id: str | None = None, again: str | None = None, **_: Any) -> Any:
+    """The page of a run's job; with ``again`` it offers to read one that is ready once more, else it goes on to the results."""
+    return guarded(lambda: draw(text(run_id), bool(text(again))), __name__)
 
 
-def draw(run_id: str) -> html.Div:
+def draw(run_id: str, again: bool = False) -> html.Div:
     """The name of the run, and the place that follows its job."""
     try:
         run = shared().library.run(run_id)
@@ -28,7 +28,7 @@ def draw(run_id: str) -> html.Div:
         run = None
     if run is None:
         return no_run(run_id)
-    follow = html.Div(id="tk-job", className="tk-job card", **data(run=str(run.id)))
+    follow = html.Div(id="tk-job", className="tk-job card", **data(run=str(run.id), stay="yes" if again else "no"))
     return html.Div([html.Div(html.H1(clean(run.name, 100)), className="title"), follow, _ahead()], className="page narrow")
 
 

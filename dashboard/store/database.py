@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
@@ -22,12 +22,18 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 _PATIENCE = 30
 #: Two servers that start together on Postgres: the second waits for the first to have migrated.
 _MIGRATION_LOCK = 0x7472_6163
+#: How Postgres says that its disk is full.
+_PG_FULL = "53100"
 
 
 class StoreError(TracekitError):
     """The database cannot be used (exit code 4)."""
 
     exit_code = 4
+
+
+class StoreFull(StoreError):
+    """The disk of the database is full (exit code 4)."""
 
 
 class Database:
@@ -49,11 +55,25 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that changes something: all of it, or nothing where the block raises."""
-        with self.engine.connect() as connection:
-            marked = connection.execution_options(tracekit_writes=True)
-            with marked.begin():
-                yield marked
+        """A transaction that changes something: all of it, or nothing where the block raises.
+
+        Raises:
+            StoreFull: there is no room to write it down.
+        """
+        try:
+            with self.engine.connect() as connection:
+                marked = connection.execution_options(tracekit_writes=True)
+                with marked.begin():
+                    yield marked
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _PG_FULL and getattr(error.orig, "sqlite_errorname", None) != "SQLITE_FULL":
+                raise
+            raise StoreFull("the server's disk is full; delete runs, or free space there") from error
+
+    def alone(self, connection: Connection, what: str) -> None:
+        """Until a writing transaction ends, no other one is in here with the same words; SQLite has one writer at a time anyway."""
+        if not self.sqlite:
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:what, 0))"), {"what": what})
 
     def upgrade(self, revision: str = "head") -> None:
         """Bring the schema to a revision; data stays.
@@ -107,6 +127,7 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: Any) -> None:
+        connection.create_function("lower", 1, _lower, deterministic=True)  # SQLite's own knows A to Z only
         connection.isolation_level = None  # transactions begin where SQLAlchemy says, not where the driver guesses
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_PATIENCE * 1000}"):
             connection.execute(f"PRAGMA {pragma}")
@@ -118,6 +139,10 @@ def _engine(url: str) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
 
 
 def _config(connection: Connection | None) -> Config:

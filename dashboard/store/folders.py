@@ -4,6 +4,7 @@
 <root>/runs/<id>/ranks/        each rank's trace as Parquet (tracekit.store)
 <root>/runs/<id>/timelines/    a folder per rank and capture (tracekit.pyramid), and timelines.json, which says whose they are
 <root>/runs/<id>/analyses/     a folder per analysis (tracekit.stored); the database says which one is shown
+<root>/runs/<id>/scratch/      a folder per attempt with what is unpacked while it reads
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from uuid import uuid4
 from tracekit.durable import sync
 from tracekit.errors import InputError
 
-FILES, RANKS, TIMELINES, ANALYSES = "files", "ranks", "timelines", "analyses"
+FILES, RANKS, TIMELINES, ANALYSES, SCRATCH = "files", "ranks", "timelines", "analyses", "scratch"
 _ID = re.compile(r"[0-9a-f]{32}")
 _NEW, _GONE = ".new-", ".gone-"
 
@@ -100,7 +101,21 @@ def old_attempts(folder: Path, analysis: str | None, before: float) -> list[Path
             # an early analysis of the attempt that is shown is none of what is kept
             if path.is_dir() and path.name not in kept and path.lstat().st_mtime < before:
                 out.append(path)
-    return out
+    scratch = (folder / SCRATCH).iterdir() if (folder / SCRATCH).is_dir() else ()
+    return [*out, *(path for path in scratch if path.lstat().st_mtime < before)]
+
+
+def make_scratch(folder: Path, attempt: str) -> Path:
+    """A folder for what an attempt unpacks: on the disk that is watched, and gone with the run. What killed attempts left there goes now."""
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    (folder / SCRATCH).mkdir(exist_ok=True)
+    (folder / SCRATCH / attempt).mkdir()
+    return folder / SCRATCH / attempt
+
+
+def remove_scratch(folder: Path, attempt: str) -> None:
+    """Take away what an attempt had unpacked, however it ended."""
+    shutil.rmtree(folder / SCRATCH / attempt, ignore_errors=True)
 
 
 def size_of(folder: Path) -> int:

@@ -7,10 +7,10 @@ server does to a job it does only while the lease is its own, so two never both 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
 from dashboard.store import runs
 from dashboard.store.rows import JobProgress, State, Summary
@@ -43,7 +43,7 @@ def put(db: Connection, id: str, now: float) -> None:
     """Queue a run, as if it had never been tried."""
     db.execute(delete(jobs).where(jobs.c.run_id == id))
     db.execute(insert(jobs).values(run_id=id, queued_at=now, attempts=0, cancelled=False, **_FRESH))
-    runs.change(db, id, state=State.QUEUED, error=None)
+    runs.change(db, id, state=State.QUEUED, error=None, opened_at=now)
 
 
 def claim(db: Connection, worker: str, now: float) -> str | None:
@@ -66,7 +66,7 @@ def renew(db: Connection, id: str, worker: str, now: float, **progress: Any) -> 
         update(jobs).where(jobs.c.run_id == id, jobs.c.worker == worker, jobs.c.cancelled.is_(False)).values(lease_until=now + LEASE_S, **progress)
     )
     if kept.rowcount and "stage" in progress:
-        runs.change(db, id, state=progress["stage"])
+        runs.change(db, id, state=progress["stage"], opened_at=now)  # its time to live begins when its results are there
     return kept.rowcount > 0
 
 
@@ -85,7 +85,7 @@ def end(db: Connection, id: str, worker: str, state: State, error: str | None = 
     """The job is over; False where the lease is lost."""
     if not _held(db, id, worker):
         return False
-    db.execute(update(jobs).where(jobs.c.run_id == id).values(worker=None, lease_until=None, cancelled=True, stage=state, seconds_left=None))
+    db.execute(update(jobs).where(jobs.c.run_id == id).values(worker=None, lease_until=None, cancelled=True, seconds_left=None))
     runs.change(db, id, state=state, error=error)
     return True
 
@@ -107,7 +107,7 @@ def let_go(db: Connection, id: str, worker: str) -> bool:
 
 def cancel(db: Connection, id: str) -> bool:
     """Stop a job, be it waiting or at work; False where it is over."""
-    stopped = db.execute(update(jobs).where(jobs.c.run_id == id, jobs.c.cancelled.is_(False)).values(cancelled=True, stage=State.CANCELLED))
+    stopped = db.execute(update(jobs).where(jobs.c.run_id == id, jobs.c.cancelled.is_(False)).values(cancelled=True, seconds_left=None))
     if stopped.rowcount:
         runs.change(db, id, state=State.CANCELLED, error=None)
     return stopped.rowcount > 0
@@ -123,19 +123,20 @@ def waiting(db: Connection) -> int:
     return int(db.execute(select(func.count()).select_from(jobs).where(jobs.c.worker.is_(None), jobs.c.cancelled.is_(False))).scalar_one())
 
 
-def overdue(db: Connection, now: float) -> bool:
-    """Whether a lease has run out."""
-    return db.execute(select(jobs.c.run_id).where(jobs.c.worker.is_not(None), jobs.c.lease_until < now).limit(1)).first() is not None
+def overdue(db: Connection, now: float, alive: Collection[str] = ()) -> bool:
+    """Whether a lease has run out, of those that are not known to be alive."""
+    late = select(jobs.c.run_id).where(jobs.c.worker.is_not(None), jobs.c.lease_until < now, jobs.c.worker.not_in(alive))
+    return db.execute(late.limit(1)).first() is not None
 
 
-def reclaim(db: Connection, now: float, dead: Sequence[str] = ()) -> int:
+def reclaim(db: Connection, now: float, dead: Collection[str] = (), alive: Collection[str] = ()) -> int:
     """Queue what servers have left behind: their leases have run out, or they are known to be dead. How many jobs.
 
-    A job that was tried too often fails instead: what kills one server after the other is not tried for ever.
+    A job that was tried too often fails instead: what kills one server after the other is not tried for ever. A clock that was set
+    forward, or a machine that slept, makes leases run out whose work goes on: those in ``alive`` are left alone.
     """
-    left = db.execute(
-        select(jobs.c.run_id, jobs.c.attempts, jobs.c.cancelled).where(jobs.c.worker.is_not(None), or_(jobs.c.lease_until < now, jobs.c.worker.in_(dead)))
-    ).all()
+    late = and_(jobs.c.lease_until < now, jobs.c.worker.not_in(alive))
+    left = db.execute(select(jobs.c.run_id, jobs.c.attempts, jobs.c.cancelled).where(jobs.c.worker.is_not(None), or_(late, jobs.c.worker.in_(dead)))).all()
     for id, attempts, cancelled in left:
         if cancelled:
             db.execute(update(jobs).where(jobs.c.run_id == id).values(worker=None, lease_until=None))
@@ -143,7 +144,7 @@ def reclaim(db: Connection, now: float, dead: Sequence[str] = ()) -> int:
             says = (
                 f"reading it was begun {attempts} times and never ended: the server stopped each time; read it on the command line, or record a shorter window"
             )
-            db.execute(update(jobs).where(jobs.c.run_id == id).values(worker=None, lease_until=None, cancelled=True, stage=State.FAILED))
+            db.execute(update(jobs).where(jobs.c.run_id == id).values(worker=None, lease_until=None, cancelled=True))
             runs.change(db, id, state=State.FAILED, error=says)
         else:
             says = "the server was stopped while it read this; it begins again"
@@ -164,7 +165,7 @@ def progress(db: Connection, id: str) -> JobProgress | None:
     ranks = tuple(int(r) for r in json.loads(row["ranks_read"] or "[]"))
     return JobProgress(
         state=state,
-        stage=str(state),
+        stage=_stage(state, row["stage"]),
         done=row["done"] or 0,
         total=row["total"] or 0,
         events=row["events"] or 0,
@@ -182,6 +183,13 @@ def waiting_before(db: Connection, id: str) -> int:
     own = select(jobs.c.queued_at).where(jobs.c.run_id == id).scalar_subquery()
     before = select(jobs.c.run_id).where(jobs.c.worker.is_(None), jobs.c.cancelled.is_(False), jobs.c.queued_at < own)
     return len(db.execute(before).all())
+
+
+def _stage(state: State, reached: str | None) -> str:
+    """The stage a job is in; of one that failed or was cancelled, the one it was in then (which earlier versions did not keep: reading)."""
+    if state not in (State.FAILED, State.CANCELLED):
+        return str(state)
+    return reached if reached in (State.QUEUED, State.ANALYSING) else str(State.READING)
 
 
 def _held(db: Connection, id: str, worker: str) -> bool:

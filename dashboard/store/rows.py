@@ -76,7 +76,7 @@ class JobProgress:
 
     Attributes:
         state: where the run stands.
-        stage: what is being done: queued, reading, analysing, or how it ended.
+        stage: what is being done: queued, reading, analysing, ready; of a job that failed or was cancelled, what was being done then.
         done: files that are read.
         total: files that there are to read; 0: not known yet.
         events: events of those that are read, and of those that are being read as far as they are counted.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, RowMapping, delete, exists, func, insert, or_, select, update
 
 from dashboard.store.rows import RunRow, State
 from dashboard.store.tables import files, runs, tags
@@ -120,15 +120,26 @@ def not_opened_since(db: Connection, before: float) -> list[str]:
 def _where(search: str, tag: str | None, state: str | None) -> list[ColumnElement[bool]]:
     """Conditions: every word of the search is in the name or a tag."""
     out: list[ColumnElement[bool]] = []
-    for word in search.split()[:8]:
-        pattern = "%" + "".join(f"\\{c}" if c in "\\%_" else c for c in word.lower()) + "%"
-        tagged = exists().where(tags.c.run_id == runs.c.id, func.lower(tags.c.tag).like(pattern, escape="\\"))
-        out.append(or_(func.lower(runs.c.name).like(pattern, escape="\\"), runs.c.id == word.lower(), tagged))
+    tag, state = (None if text is None else _no_nul(text) for text in (tag, state))
+    for word in _no_nul(search).split()[:8]:
+        tagged = exists().where(tags.c.run_id == runs.c.id, _holds(tags.c.tag, word))
+        out.append(or_(_holds(runs.c.name, word), runs.c.id == word.lower(), tagged))
     if tag:
         out.append(exists().where(tags.c.run_id == runs.c.id, tags.c.tag == tag))
     if state:
         out.append(runs.c.state == state)
     return out
+
+
+def _holds(column: Column[str], word: str) -> ColumnElement[bool]:
+    """Whether a text holds a word, in whatever case; a Postgres whose locale knows A to Z only finds other letters as they are written."""
+    pattern, as_written = ("%" + "".join(f"\\{c}" if c in "\\%_" else c for c in text) + "%" for text in (word.lower(), word))
+    return or_(func.lower(column).like(pattern, escape="\\"), column.like(as_written, escape="\\"))
+
+
+def _no_nul(text: str) -> str:
+    """Postgres takes no NUL; nothing that is stored holds the letter that stands for it here."""
+    return text.replace("\0", "\ufffd")
 
 
 def _tags(db: Connection, of: Sequence[str]) -> dict[str, list[str]]:

@@ -60,12 +60,16 @@ def places(labels: Iterable[PurePosixPath]) -> list[PurePosixPath]:
     """
     folders = {PurePosixPath(): PurePosixPath()}
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
 
     def free(within: PurePosixPath, name: str) -> PurePosixPath:
-        place, number = within / _harmless(name), 1
+        harmless = _harmless(name)
+        place = within / harmless
+        wanted = str(place).lower()
         while str(place).lower() in taken:
-            number += 1
-            place = within / _numbered(_harmless(name), number)
+            # from where the last of this name stopped: thousands of names may be one when they are harmless
+            numbers[wanted] = numbers.get(wanted, 1) + 1
+            place = within / _numbered(harmless, numbers[wanted])
         taken.add(str(place).lower())
         return place
 

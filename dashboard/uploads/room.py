@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dashboard.uploads.spool import Refused, Spool
+from dashboard.uploads.spool import Refused, Spool, Underway
 from tracekit.wording import size
 
 #: Files of one run; a job of 4,096 ranks has three each.
@@ -57,13 +57,18 @@ def check(spool: Spool, limits: Limits, stored: Stored, user: str, wanted: int) 
     if limits.user_bytes is not None:
         left = limits.user_bytes - stored(user) - own.announced
         if wanted > left:
-            raise Refused(
-                413, f"{size(wanted)} do not fit your quota: {size(max(left, 0))} of {size(limits.user_bytes)} are left; delete runs you no longer need"
-            )
+            says = f"{size(wanted)} do not fit your quota: {size(max(left, 0))} of {size(limits.user_bytes)} are left"
+            raise Refused(413, f"{says}{_underway(own)}; delete runs you no longer need")
     if limits.total_bytes is not None:
         left = limits.total_bytes - stored(None) - every.announced
         if wanted > left:
-            raise Refused(413, f"{size(wanted)} do not fit: {size(max(left, 0))} of this server's {size(limits.total_bytes)} are left; delete runs")
+            says = f"{size(wanted)} do not fit: {size(max(left, 0))} of this server's {size(limits.total_bytes)} are left"
+            raise Refused(413, f"{says}{_underway(every)}; delete runs")
     free = shutil.disk_usage(spool.folder).free - limits.keep_free_bytes - (every.announced - every.arrived)
     if wanted > free:
         raise Refused(507, f"the server's disk has room for {size(max(free, 0))}, not for {size(wanted)}; delete runs, or free space there")
+
+
+def _underway(uploads: Underway) -> str:
+    """What uploads on their way hold of a quota: those that nobody goes on with are cleared away in time."""
+    return f", {size(uploads.announced)} are held by uploads on their way" if uploads.announced else ""

@@ -16,10 +16,11 @@ from flask import Blueprint, Response, jsonify, make_response, request
 
 from dashboard.library import Library, NoRoom, UnknownRun
 from dashboard.security import current_user
+from dashboard.store.database import StoreFull
 from dashboard.store.rows import JobProgress, RunRow, State
 from dashboard.uploads.handover import complete, distinct
 from dashboard.uploads.spool import Refused, Spool
-from tracekit.errors import TracekitError, UsageError
+from tracekit.errors import InputError, TracekitError, UsageError
 from tracekit.wording import clean
 
 
@@ -48,11 +49,16 @@ def blueprint(spool: Spool, library: Library) -> Blueprint:
         user, began = current_user(), library.clock()
         id = spool.made(wanted.uploads, user)
         if id is None:
-            uploads = complete(spool, wanted.uploads, user)
-            id = library.create_run(wanted.name, user, distinct(spool, uploads))
+            try:
+                id = library.create_run(wanted.name, user, distinct(spool, complete(spool, wanted.uploads, user)))
+            except (Refused, InputError, OSError):
+                # a sender that grew tired of waiting asks again while its first request is being answered, and that takes the uploads away
+                id = spool.made(wanted.uploads, user)
+                if id is None:
+                    raise
         run = library.run(id)
         if run is None:
-            raise Refused(404, "the run was deleted meanwhile")
+            raise Refused(410, "the run was deleted meanwhile")
         spool.finish(wanted.uploads, user, id)  # not before the run is written down: whoever is killed in between asks again
         already = run.created_at.timestamp() < began
         url = f"/runs/{run.id}/overview" if run.state is State.READY else f"/job/{run.id}"
@@ -89,7 +95,8 @@ def blueprint(spool: Spool, library: Library) -> Blueprint:
 
     @routes.errorhandler(TracekitError)
     def not_taken(error: TracekitError) -> Response:
-        return make_response(jsonify({"error": clean(error, 1000)}), 413 if isinstance(error, NoRoom) else 400)
+        status = 413 if isinstance(error, NoRoom) else 507 if isinstance(error, StoreFull) else 400
+        return make_response(jsonify({"error": clean(error, 1000)}), status)
 
     return routes
 
@@ -99,14 +106,11 @@ def shown(run: RunRow, told: JobProgress) -> dict[str, Any]:
 
     ``results`` is where what is known so far can be read, or null; ``stage`` is the stage it is in, or ended in.
     """
-    reached = told.stage
-    if told.state in (State.FAILED, State.CANCELLED):
-        reached = State.ANALYSING if told.total and told.done >= told.total else State.READING
     return {
         "run": run.id,
         "name": run.name,
         "state": str(told.state),
-        "stage": str(reached),
+        "stage": told.stage,
         "says": says(told),
         "done": told.done,
         "total": told.total,

@@ -131,21 +131,26 @@ class Spool:
         """Make room for a new upload; nothing of it has arrived.
 
         Raises:
-            OSError: the disk does not take it.
+            Refused: the disk does not take it (507).
         """
         if self.idle_s is not None and time.monotonic() - self._reaped > _REAP_EVERY_S:
             self._reaped = time.monotonic()
             self.reap(self.idle_s)
         announced = Announced(secrets.token_hex(16), size, label, user, time.time(), mark)
-        with os.fdopen(os.open(self.part(announced.id), os.O_WRONLY | _NEW, 0o600), "wb"):
-            pass
         partial = self.folder / f"{announced.id}.new"
-        with os.fdopen(os.open(partial, os.O_WRONLY | _NEW, 0o600), "wb") as out:
-            out.write(msgspec.json.encode(announced))
-            out.flush()
-            os.fsync(out.fileno())
-        partial.rename(self.folder / f"{announced.id}.json")
-        sync(self.folder)
+        try:
+            with os.fdopen(os.open(self.part(announced.id), os.O_WRONLY | _NEW, 0o600), "wb"):
+                pass
+            with os.fdopen(os.open(partial, os.O_WRONLY | _NEW, 0o600), "wb") as out:
+                out.write(msgspec.json.encode(announced))
+                out.flush()
+                os.fsync(out.fileno())
+            partial.rename(self.folder / f"{announced.id}.json")
+            sync(self.folder)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            self.delete(announced.id)
+            raise Refused(507, f"the disk does not take it ({error.strerror or error}); go on later") from error
         self._count(announced.id, user, Underway(1, size, 0))
         return announced
 
@@ -188,8 +193,9 @@ class Spool:
             except OSError as error:
                 raise Refused(507, f"the disk does not take it ({error.strerror or error}); what has arrived is kept, go on later", at) from error
             finally:
-                self._remember(id, digest, at)
-                self._count(id, announced.user, Underway(1, announced.size, at))
+                if os.fstat(part).st_nlink:  # else it was cancelled meanwhile
+                    self._remember(id, digest, at)
+                    self._count(id, announced.user, Underway(1, announced.size, at))
                 os.fsync(part)
         return Arrived(announced, at)
 
@@ -247,15 +253,16 @@ class Spool:
     def made(self, ids: Collection[str], user: str) -> str | None:
         """The run that was made of exactly these uploads of this user; None where none was, or it is long ago."""
         try:
-            return self._made(ids, user).read_text()
+            return self._made(ids, user).read_text() or None
         except OSError:
             return None
 
     def finish(self, ids: Collection[str], user: str, run: str) -> None:
         """Forget uploads that have become a run, and remember which: the answer that says so may get lost."""
         partial = self.folder / f"{secrets.token_hex(16)}.new"
-        partial.write_text(run)
-        partial.rename(self._made(ids, user))
+        with suppress(OSError):  # a full disk: the run is there, and that is what the answer says
+            partial.write_text(run)
+            partial.rename(self._made(ids, user))
         for id in ids:
             self.delete(id)
 

@@ -34,6 +34,18 @@ class Item(NamedTuple):
     label: str
 
     @property
+    def size(self) -> int:
+        """Its bytes.
+
+        Raises:
+            InputError: it is gone.
+        """
+        try:
+            return self.path.stat().st_size
+        except OSError as error:
+            raise _unreadable(self, error) from error
+
+    @property
     def mark(self) -> str:
         """By which the server's list tells this file from another of its name and size."""
         return str(self.path.stat().st_mtime_ns)
@@ -74,14 +86,27 @@ class Dashboard:
         self._parts, self._say, self._pause = parts, say, pause
         self._line: http.client.HTTPConnection | None = None
         self._answered = False
+        self._sending: set[str] = set()
 
-    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, instead: Callable[[], Answer | None] | None = None
+    ) -> Answer:
         """One request, repeated while the network or the server is away.
 
+        Args:
+            method: of HTTP.
+            path: at the server.
+            body: of the request.
+            headers: besides those that each request has.
+            instead: is asked before a repetition whether the first request arrived, and what its answer must have been.
+
         Raises:
-            UsageError: the server cannot be reached, or does not know the token.
+            UsageError: the server cannot be reached, does not do what it is asked, or does not know the token.
         """
         for misses in range(_TRIES):
+            if misses and instead is not None and (found := instead()) is not None:
+                return found
+            reached = False
             try:
                 answer = self._once(method, path, body, headers or {})
             except (OSError, http.client.HTTPException) as error:
@@ -90,8 +115,10 @@ class Dashboard:
             else:
                 if answer.status not in _AGAIN:
                     break
-                why = answer.error
-            if misses == _TRIES - 1 or (misses == 2 and self._line is None and not self._answered):
+                why, reached = answer.error, True
+            if misses == _TRIES - 1 and reached:
+                raise UsageError(f"{self.address}: {why}")
+            if misses == _TRIES - 1 or (misses == 2 and self._line is None and not (reached or self._answered)):
                 raise UsageError(f"{self.address} cannot be reached ({why}); check the address, and that tracekit serve runs there")
             seconds = min(30.0, 0.5 * 2**misses)
             if misses:
@@ -113,13 +140,21 @@ class Dashboard:
             NotTaken: it is no trace.
             InputError: the server has no room for it, or it cannot be read to its end; a run without it would lack a rank.
         """
-        size, mark = item.path.stat().st_size, item.mark
-        match = [u for u in known if (u.get("label"), u.get("size_bytes"), u.get("mark")) == (item.label, size, mark)]
+        try:
+            return self._sent(item, known, progress)
+        except OSError as error:
+            raise _unreadable(item, error) from error
+
+    def _sent(self, item: Item, known: Iterable[Mapping[str, Any]], progress: Callable[[int], None]) -> str:
+        size, mark = item.size, item.mark
+        known = list(known)
+        match = [u for u in known if _is_of(u, item, size, mark)]
         with item.path.open("rb") as file:
             if match:
                 id, offset = str(match[0]["id"]), int(match[0]["offset_bytes"])
             else:
-                id, offset = self._announce(item, size, mark, file.read(FIRST))
+                id, offset = self._announce(item, size, mark, file.read(FIRST), {str(u.get("id")) for u in known})
+            self._sending.add(id)
             progress(offset)
             while offset < size:
                 file.seek(offset)
@@ -140,10 +175,15 @@ class Dashboard:
             self._line.close()
             self._line = None
 
-    def _announce(self, item: Item, size: int, mark: str, first: bytes) -> tuple[str, int]:
+    def _announce(self, item: Item, size: int, mark: str, first: bytes, known: Collection[str]) -> tuple[str, int]:
+        def arrived() -> Answer | None:
+            """The answer that was lost: a second announcement would hold room for the file twice."""
+            new = [u for u in self.uploads() if _is_of(u, item, size, mark) and str(u["id"]) not in {*known, *self._sending}]
+            return Answer(201, {"location": f"/api/uploads/{new[0]['id']}", "upload-offset": str(new[0]["offset_bytes"])}, {}) if new else None
+
         told = {"filename": item.path.name, "relativePath": item.label, "mark": mark}
         metadata = ",".join(f"{key} {base64.b64encode(value.encode('utf-8', 'replace')).decode()}" for key, value in told.items())
-        answer = self.ask("POST", "/api/uploads", first, {"Upload-Length": str(size), "Upload-Metadata": metadata, **_BYTES})
+        answer = self.ask("POST", "/api/uploads", first, {"Upload-Length": str(size), "Upload-Metadata": metadata, **_BYTES}, arrived)
         if answer.status != 201:
             raise _refusal(item, answer, (400, 415))
         return answer.headers["location"].rsplit("/", 1)[1], int(answer.headers["upload-offset"])
@@ -172,6 +212,15 @@ class Dashboard:
         except ValueError:
             document = {"error": f"the server answered {answer.status}, and is no dashboard of tracekit" if answer.status >= 400 else None}
         return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, document if isinstance(document, dict) else {})
+
+
+def _is_of(upload: Mapping[str, Any], item: Item, size: int, mark: str) -> bool:
+    """Whether an upload of the server's list is of a file."""
+    return (upload.get("label"), upload.get("size_bytes"), upload.get("mark")) == (item.label, size, mark)
+
+
+def _unreadable(item: Item, error: OSError) -> InputError:
+    return InputError(f"cannot be read ({error.strerror or error}); make it readable, or leave it out", item.path)
 
 
 def _refusal(item: Item, answer: Answer, of_the_file: Collection[int]) -> InputError:

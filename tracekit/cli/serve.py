@@ -67,7 +67,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise UsageError(f"the dashboard needs {error.name}: pip install 'tracekit-train[dashboard]'") from error
 
-    token = token or os.environ.get("TRACEKIT_TOKEN")
+    token = os.environ.get("TRACEKIT_TOKEN") if token is None else token  # an empty one is refused: somebody meant to ask for it
     known = {
         "quota_bytes_total": size(quota),
         "quota_bytes_per_user": size(user_quota),

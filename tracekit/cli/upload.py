@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as text
 import os
 import time
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 _ENDS = frozenset({"ready", "failed", "cancelled"})
 _LOOK_EVERY_S = 0.5
 _MIB = 1 << 20
+#: What was forgotten by the server while the rest was sent is sent again so often.
+_ROUNDS = 3
+#: So many last parts of a path tell which rank and run a file is of.
+_TELLING = 3
 
 
 def upload(
@@ -48,15 +53,21 @@ def upload(
     from tracekit.cli.sending import Dashboard
 
     items = files(paths)
-    server = Dashboard(to, token or os.environ.get("TRACEKIT_TOKEN"), say)
+    server = Dashboard(to, token, say)
+    server.token = server.token or os.environ.get("TRACEKIT_TOKEN")  # one in the address is of this server, that of the environment may be of another
+    left_out: list[dict[str, str]] = []
     try:
-        ids, left_out = _sent(server, items)
-        if not ids:
-            raise InputError(
-                left_out[0]["reason"] if len(items) == 1 else f"none of {len(items)} files was taken; the first: {left_out[0]['reason']}", paths[0]
-            )
-        body = text.dumps({"name": name or _name(paths), "uploads": ids}).encode()
-        made = server.ask("POST", "/api/runs", body, {"Content-Type": "application/json"})
+        wanted = list(items)
+        for _ in range(_ROUNDS):
+            ids = _sent(server, wanted, left_out)
+            if not ids:
+                raise InputError(
+                    left_out[0]["reason"] if len(items) == 1 else f"none of {len(items)} files was taken; the first: {left_out[0]['reason']}", paths[0]
+                )
+            body = text.dumps({"name": name or _name(paths), "uploads": ids}).encode()
+            made = server.ask("POST", "/api/runs", body, {"Content-Type": "application/json"})
+            if made.status != 404:  # else what arrived first was forgotten there while the rest was sent: that is sent again
+                break
         if made.status not in (200, 201):
             raise InputError(made.error, paths[0])
         state = _followed(server, str(made.body["run"])) if wait else {"state": made.body.get("state", "queued"), "error": None}
@@ -82,13 +93,15 @@ def files(paths: Sequence[Path]) -> list[Item]:
     from tracekit.cli.sending import Item
 
     found: list[Item] = []
-    for path in paths:
+    for path, label in zip(paths, _labels(paths), strict=True):
         if path.is_file():
-            found.append(Item(path, path.name))
+            found.append(Item(path, _as_there(label)))
         elif path.is_dir():
             top = path.absolute()
             inside = sorted(p for p in top.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(top).parts))
-            found += [Item(p, f"{top.name or 'run'}/{p.relative_to(top).as_posix()}") for p in inside]
+            found += [Item(p, _as_there(f"{label}/{p.relative_to(top).as_posix()}")) for p in inside]
+        elif path.exists():
+            raise InputError("is no file or folder but a pipe or a device; write what comes from it to a file, and send that", path)
         else:
             raise InputError("no such file or folder; check the path", path)
     if not found:
@@ -96,8 +109,30 @@ def files(paths: Sequence[Path]) -> list[Item]:
     return found
 
 
-def _sent(server: Dashboard, items: Sequence[Item]) -> tuple[list[str], list[dict[str, str]]]:
-    """Ids of the uploads, and the files that are no traces.
+def _as_there(label: str) -> str:
+    """A label as the server writes it down, by which an upload that was broken off is found again."""
+    return unicodedata.normalize("NFC", label).replace("\\", "/")
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """What each path is called: its name, and of the folders below the one that all share those that may tell its rank.
+
+    >>> _labels([Path("/data/job/rank0/trace.json"), Path("/data/job/rank1/trace.json")])
+    ['rank0/trace.json', 'rank1/trace.json']
+    >>> _labels([Path("/data/job")])
+    ['job']
+    """
+    places = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 a link keeps its own name
+    above = Path(os.path.commonpath([place.parent for place in places])) if len({place.anchor for place in places}) == 1 else None
+    out = []
+    for place in places:
+        inner = [part for part in place.relative_to(above).parts[:-1] if not part.startswith(".")] if above is not None else []
+        out.append("/".join([*inner, place.name or "run"][-_TELLING:]))
+    return out
+
+
+def _sent(server: Dashboard, items: list[Item], left_out: list[dict[str, str]]) -> list[str]:
+    """Ids of the uploads; files that are no traces go from ``items`` to ``left_out``.
 
     Raises:
         InputError: one that may be a trace was not taken: no run is made without it. What has arrived stays there for the next try.
@@ -105,13 +140,12 @@ def _sent(server: Dashboard, items: Sequence[Item]) -> tuple[list[str], list[dic
     from tracekit.cli.sending import NotTaken
 
     known = server.uploads()
-    whole = sum(item.path.stat().st_size for item in items)
+    whole = sum(item.size for item in items)
     ids: list[str] = []
-    left_out: list[dict[str, str]] = []
     before = 0
     with meter() as progress:
-        for item in items:
-            size = item.path.stat().st_size
+        for item in list(items):
+            size = item.size
 
             def arrived(count: int, before: int = before, item: Item = item) -> None:
                 progress((before + count) // _MIB, max(1, whole // _MIB), f"{item.label} (MiB)")
@@ -120,9 +154,10 @@ def _sent(server: Dashboard, items: Sequence[Item]) -> tuple[list[str], list[dic
                 ids.append(server.send(item, known, arrived))
             except NotTaken as error:
                 left_out.append({"file": item.label, "reason": error.reason})
+                items.remove(item)
                 say(f"{item.label}: left out: {error.reason}")
             before += size
-    return ids, left_out
+    return ids
 
 
 def _followed(server: Dashboard, run: str) -> dict[str, Any]:

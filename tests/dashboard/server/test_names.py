@@ -89,3 +89,8 @@ def test_every_place_is_within_the_folder_and_no_two_are_one(paths: list[str]) -
     for place in made:
         assert not place.is_absolute() and str(place).isascii()
         assert all(part not in ("", ".", "..") and not part.startswith((".", "-")) for part in place.parts)
+
+
+def test_thousands_of_names_that_are_one_when_harmless_are_told_apart_at_once() -> None:
+    made = places(PurePosixPath(f"{chr(0x4E00 + n)}.json") for n in range(20_000))  # with a search from the start for each, minutes
+    assert [str(made[n]) for n in (0, 1, 19_999)] == ["_.json", "_-2.json", "_-20000.json"]

@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -75,6 +76,22 @@ def test_a_request_whose_answer_was_lost_is_answered_again(client: FlaskClient, 
     assert client.post("/api/runs", json={"uploads": ids}, headers=OURS).status_code == 404
 
 
+def test_a_request_that_is_asked_again_while_it_is_answered_is_answered(client: FlaskClient, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"uploads": [send(client, "rank0.json", trace(0))]}
+    other = client.application.test_client()
+    make, first = library.create_run, list[str]()
+
+    def slow(*asked: Any) -> str:
+        monkeypatch.setattr(library, "create_run", make)
+        first.append(other.post("/api/runs", json=wanted, headers=OURS).json["run"])
+        return make(*asked)
+
+    monkeypatch.setattr(library, "create_run", slow)
+    again = client.post("/api/runs", json=wanted, headers=OURS)
+    assert (again.status_code, again.json.get("run")) == (201, first[0])
+    assert len(library.runs()) == 1
+
+
 def test_what_failed_or_was_cancelled_is_read_again_when_asked(client: FlaskClient) -> None:
     run = client.post("/api/runs", json={"uploads": [send(client, "rank0.json", trace(0))]}, headers=OURS).json["run"]
     asked = f"/api/runs/{run}/retry"
@@ -111,7 +128,8 @@ def test_a_job_is_told_in_words_and_can_be_cancelled_once(client: FlaskClient) -
     told = client.get(f"/api/runs/{run}/progress").json
     assert (told["state"], told["says"], told["results"], told["events_per_s"]) == ("queued", "Waits for its turn", None, None)
     assert [client.post(f"/api/runs/{run}/cancel", headers=OURS).status_code for _ in range(2)] == [204, 409]
-    assert client.get(f"/api/runs/{run}/progress").json["says"] == "It was cancelled."
+    ended = client.get(f"/api/runs/{run}/progress").json
+    assert (ended["says"], ended["stage"]) == ("It was cancelled.", "queued"), "it never came to be read"
     assert client.get("/api/runs/unknown/progress").json == {"error": "there is no such run; it may have been deleted"}
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from dashboard.library import Library
+from dashboard.logs import Legible
 from dashboard.security import Access, allow_scripts, may_listen, new_token
 from dashboard.security.sessions import user_of
+from dashboard.serve import dashboard
+from dashboard.settings import Settings
 from tests.dashboard.server.conftest import OURS, TOKEN, named, serving
 from tracekit.errors import UsageError
 
@@ -117,10 +123,16 @@ def test_the_token_moves_from_the_address_to_a_cookie_that_no_script_and_no_othe
     assert guarded.get("/page", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+@pytest.mark.parametrize(("proto", "kept"), [("https", True), ("HTTPS, http", True), ("http", False), (None, False)])
+def test_behind_a_proxy_with_tls_the_cookie_goes_by_https_only(guarded: FlaskClient, proto: str | None, kept: bool) -> None:
+    answer = guarded.get("/page", query_string={"token": TOKEN}, headers={} if proto is None else {"X-Forwarded-Proto": proto})
+    assert ("Secure" in answer.headers["Set-Cookie"].split("; ")) is kept
+
+
 def test_signing_in_never_leads_to_another_host(guarded: FlaskClient) -> None:
-    for path in ("//evil.example/", "/\\evil.example", "///evil.example"):
-        where = guarded.get(path, query_string={"token": TOKEN}, base_url="http://localhost").headers.get("Location", "/")
-        assert where.startswith("/") and not where.startswith(("//", "/\\"))
+    for path in ("//evil.example/", "/\\evil.example", "///evil.example", "/%09/evil.example", "/%0a%0d/evil.example"):
+        where = guarded.get(path, query_string={"token": TOKEN}, base_url="http://localhost").headers["Location"]
+        assert where.startswith("/") and not re.sub(r"\s", "", where).startswith(("//", "/\\"))
 
 
 def test_a_cookie_of_another_token_opens_nothing(tmp_path: Path) -> None:
@@ -139,6 +151,7 @@ def test_only_the_proxy_says_who_somebody_is(tmp_path: Path) -> None:
     named_user = {"X-Forwarded-User": "ada@example.org"}
     assert client.get("/page", headers=named_user).status_code == 200
     assert client.get("/page").status_code == 401
+    assert client.get("/api/uploads").json["error"] == "the proxy before this server names no user; sign in there"
     assert client.get("/page", headers=named_user, environ_base={"REMOTE_ADDR": "10.0.0.9"}).status_code == 401
     assert client.get("/page", headers={"X-Forwarded-User": "<b>"}).status_code == 401
 
@@ -170,10 +183,30 @@ def test_a_token_that_can_be_guessed_or_that_an_address_changes_is_refused(token
         Access(token=token)
 
 
+def test_every_route_asks_who_comes_and_every_write_for_our_header(tmp_path: Path) -> None:
+    settings = Settings(root=tmp_path, token=TOKEN)
+    library = Library(settings)
+    client, signed = dashboard(settings, library).test_client(), {"Authorization": f"Bearer {TOKEN}"}
+    asked = [(re.sub(r"<[^>]+>", "x", rule.rule), method) for rule in client.application.url_map.iter_rules() for method in rule.methods or ()]
+    assert len(asked) > 70
+    for path, method in asked:
+        assert client.open(path, method=method, headers=OURS, json={}).status_code == (200 if path == "/healthz" else 401), (method, path)
+        if method not in ("GET", "HEAD", "OPTIONS"):
+            assert client.open(path, method=method, headers=signed).status_code == 403, (method, path)
+    for path in ("/api/nothing", "/api/uploads/x", "/_dash-component-suites/dash/../../x.js", "/_dash-component-suites/x/x.js"):
+        assert client.get(path, headers=signed).status_code == 404, path
+    library.close()
+
+
 def test_only_the_pulse_is_for_everybody(tmp_path: Path) -> None:
     server = serving(tmp_path, Access(token=TOKEN))
     server.add_url_rule("/healthz", view_func=lambda: {"status": "ok"}, endpoint="health")
     assert server.test_client().get("/healthz").json == {"status": "ok"}
+
+
+def test_no_visitor_writes_a_line_of_the_log_or_moves_a_cursor() -> None:
+    asked = logging.makeLogRecord({"msg": "request %s failed", "args": ("/\x1b[2J\r\u202e\x9b1A\nall is well",)})
+    assert Legible().format(asked) == "request /�[2J���1A\n    all is well failed"
 
 
 # ------------------------------------------------------------------ headers

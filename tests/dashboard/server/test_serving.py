@@ -8,7 +8,9 @@ import json
 import pickle
 import signal
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -46,6 +48,10 @@ def test_a_server_killed_in_mid_upload_loses_nothing_and_one_that_is_told_to_end
         first.kill()
     with running(tmp_path / "store", "--workers", "0", "--token", TOKEN) as second:
         assert second.url.endswith(f"/?token={TOKEN}")
+        line = HTTPConnection(urlsplit(second.url).netloc)
+        line.request("GET", f"/?token={TOKEN}", headers={"X-Forwarded-Proto": "https"})
+        assert "; Secure;" in line.getresponse().headers["Set-Cookie"]
+        line.close()
         asking = Dashboard(second.url, None, print)
         assert asking.ask("HEAD", path, headers=OURS).headers["upload-offset"] == "1500000"
         assert asking.ask("PATCH", path, pieces[2], {**BODY, "Upload-Offset": "1500000"}).status == 204
@@ -101,7 +107,7 @@ def test_sending_is_taken_up_where_it_was_broken_off(served: Running, tmp_path: 
     from tracekit.cli.sending import Item
 
     asking = Dashboard(served.url, None, print)
-    id, _ = asking._announce(Item(path, "rank0.json"), path.stat().st_size, Item(path, "rank0.json").mark, path.read_bytes()[:65_536])
+    id, _ = asking._announce(Item(path, "rank0.json"), path.stat().st_size, Item(path, "rank0.json").mark, path.read_bytes()[:65_536], ())
     assert asking.send(Item(path, "rank0.json"), asking.uploads(), lambda _: None) == id
     assert [u["offset_bytes"] for u in asking.uploads() if u["id"] == id] == [path.stat().st_size]
     asking.ask("DELETE", f"/api/uploads/{id}")
@@ -113,12 +119,16 @@ def test_sending_is_taken_up_where_it_was_broken_off(served: Running, tmp_path: 
     [
         (["serve", "--host", "0.0.0.0", "--port", "0"], "add --token auto"),
         (["serve", "--token", "short"], "it can be guessed"),
+        (["serve", "--token", ""], "it can be guessed"),  # of a variable that is not set
         (["serve", "--quota", "lots"], "is no size"),
         (["serve", "--database", "mysql://x"], "SQLite or Postgres"),
         (["upload", "README.md", "--to", "ftp://x"], "is no address of a dashboard"),
     ],
 )
-def test_what_makes_no_sense_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
+def test_what_makes_no_sense_is_said_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    monkeypatch.delenv("TRACEKIT_TOKEN", raising=False)
     store = ["--root", str(tmp_path)] if arguments[0] == "serve" else []
     assert main([*arguments, *store]) == 2
     assert says in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -135,7 +136,19 @@ def test_there_must_be_room_before_a_byte_is_taken(tmp_path: Path, limits: Limit
 
 def test_open_uploads_count_against_the_quota_as_if_they_were_here(tmp_path: Path) -> None:
     client = serving(tmp_path, limits=Limits(user_bytes=1000)).test_client()
-    assert [client.post("/api/uploads", headers=named("rank0.json", 600)).status_code for _ in range(2)] == [201, 413]
+    first, second = (client.post("/api/uploads", headers=named("rank0.json", 600)) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 413)
+    assert "400 B of 1,000 B are left, 600 B are held by uploads on their way" in second.json["error"]
+
+
+def test_a_disk_that_takes_nothing_is_said_and_nothing_is_left_of_it(client: FlaskClient, begin: Begin, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    answer = begin()
+    assert (answer.status_code, answer.json["error"]) == (507, "the disk does not take it (No space left on device); go on later")
+    assert list(spool.folder.iterdir()) == []
 
 
 def test_a_whole_run_may_be_on_its_way() -> None:
@@ -151,6 +164,18 @@ def test_what_is_on_its_way_is_counted_without_a_look_at_the_disk(spool: Spool, 
     assert (spool.underway(), spool.underway("you")) == (Underway(2, 30, 4), Underway(1, 20, 0))
     spool.delete(gone.id)
     assert (spool.underway(), spool.underway("you")) == (Underway(1, 10, 4), Underway())
+
+
+def test_an_upload_that_is_cancelled_while_it_is_written_counts_no_more(spool: Spool) -> None:
+    made = spool.create(10, "a.json", "me")
+
+    class Cancelling(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            spool.delete(made.id)
+            return super().read(size)
+
+    spool.append(made.id, 0, Cancelling(b"1234"))
+    assert spool.underway() == spool.underway("me") == Underway()
 
 
 def test_nonsense_is_answered_in_words(client: FlaskClient) -> None:

@@ -102,7 +102,7 @@ def test_a_server_that_is_killed_is_waited_for_in_mid_upload_and_in_mid_job(brow
     page.close()
 
 
-def test_the_same_file_chosen_again_is_answered(seen: Seen, tmp_path: Path) -> None:
+def test_the_same_file_chosen_again_is_answered_and_what_is_ready_is_read_again_where_asked(seen: Seen, tmp_path: Path) -> None:
     path = trace(tmp_path / "rank0.json", 50)
     seen.choose(path)
     seen.page.wait_for_url("**/runs/*/overview", timeout=WAIT_MS)
@@ -112,7 +112,62 @@ def test_the_same_file_chosen_again_is_answered(seen: Seen, tmp_path: Path) -> N
     seen.choose(path)
     seen.page.wait_for_selector("#tk-upload .tk-upload-status:has-text('here already')", timeout=WAIT_MS)
     assert first.startswith(seen.page.locator(".tk-upload-open").evaluate("e => e.href").split("?")[0])
+    seen.page.goto(first.replace("/runs/", "/job/").replace("/overview", "?again=yes"))  # what is ready is read again where that is asked for
+    seen.page.click("#tk-job[data-state=ready] .tk-job-retry", timeout=WAIT_MS)
+    seen.page.wait_for_url("**/runs/*/overview", timeout=WAIT_MS)
     assert seen.complaints == []
+
+
+def test_nothing_is_lost_between_the_last_byte_and_the_run(seen: Seen, tmp_path: Path) -> None:
+    page = seen.page
+    first, second, late = (trace(tmp_path / f"{name}.json", 60 + n) for n, name in enumerate(("first", "second", "late")))
+    asked: list[list[str]] = []
+
+    def answered(route: Any) -> None:
+        asked.append(json.loads(route.request.post_data)["uploads"])
+        if len(asked) == 1:  # another tab has made a run of the first file, or it was cleared away
+            page.request.delete(f"{page.url.partition('/upload')[0]}/api/uploads/{asked[0][0]}", headers={"X-Tracekit": "1", "Tus-Resumable": "1.0.0"})
+            route.continue_()
+        elif len(asked) == 2:
+            route.fulfill(status=413, json={"error": "there is no room"})
+        elif len(asked) == 3:
+            page.set_input_files("#tk-upload input[multiple]", str(late))
+            page.wait_for_selector("#tk-upload .tk-upload-status:has-text('sent next')", timeout=WAIT_MS)
+            route.continue_()
+        else:
+            route.continue_()
+
+    def unanswered(route: Any) -> None:
+        if route.request.method == "POST" and not announced:
+            announced.append(route.fetch().headers["location"])
+            route.abort()
+        else:
+            route.continue_()
+
+    announced: list[str] = []
+    page.route("**/api/uploads", unanswered)
+    page.route("**/api/runs", answered)
+    seen.choose(first, second)
+    page.wait_for_selector("#tk-upload .tk-upload-panel[data-state=paused]", timeout=WAIT_MS)
+    assert page.text_content("#tk-upload .tk-upload-status").startswith("There is no room. No run was made yet.")
+    assert len(asked[1]) == 2 and asked[1][0] != asked[0][0] and asked[1][1] == asked[0][1], "only what was lost is sent again"
+    page.click("#tk-upload .tk-upload-go")
+    page.wait_for_url("**/runs/*/overview", timeout=WAIT_MS)
+    assert asked[2] == asked[1] and len(asked[3]) == 1
+    assert announced[0].rsplit("/", 1)[1] in asked[0], "an announcement whose answer was lost is not made twice"
+
+
+def test_what_another_tab_sends_is_not_called_interrupted(seen: Seen, tmp_path: Path) -> None:
+    seen.speed(1_000_000)
+    seen.choose(trace(tmp_path / "rank0.json", 100_000))
+    seen.page.wait_for_function("() => parseInt(document.querySelector('#tk-upload .tk-upload-note')?.textContent) > 0", timeout=WAIT_MS)
+    with seen.page.expect_popup() as opened:
+        seen.page.evaluate("() => void window.open('/upload')")
+    other = opened.value
+    other.wait_for_selector("#tk-upload .tk-upload-status:has-text('Another tab of this browser is sending a file')", timeout=WAIT_MS)
+    assert not other.query_selector("#tk-upload .tk-upload-progress button")
+    other.close()
+    seen.page.click("#tk-upload .tk-upload-cancel")
 
 
 def test_what_is_no_trace_is_named_with_the_reason(seen: Seen, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.jobs import servers
+from dashboard.jobs.job import Job
+from dashboard.jobs.messages import Progress
 from dashboard.jobs.supervisor import Supervisor
 from dashboard.library import Library, UploadedFile
 from dashboard.settings import Settings
@@ -173,13 +176,32 @@ def test_limits_end_a_reading_with_a_reason(library: Library, upload: Upload) ->
         bomb = library.create_run("bomb", "me", [upload("rank0.json", large)])
         with suppress(AssertionError):
             until(library, bomb, State.READY)
-        assert "needs more memory to read than there is for it" in error_of(library, bomb)
+        assert "needs more memory to read than there is for it; start tracekit serve with a larger --job-memory" in error_of(library, bomb)
         library.settings = dataclasses.replace(library.settings, job_memory_bytes=None)
         killed = library.create_run("killed", "me", [upload("rank0.json", trace(0, steps=4))])
         os.kill(first_child(os.getpid()), signal.SIGKILL)
         with suppress(AssertionError):
             until(library, killed, State.READY)
         assert "was killed, most likely for want of memory" in error_of(library, killed)
+    told = Job(library, killed, "w")
+    told._progress = Progress("reading", "decodes rank3.json (1.0 GiB)")
+    assert "want of memory (the last heard of it: decodes rank3.json (1.0 GiB)); upload fewer ranks" in told._ended(-9)
+
+
+def test_a_machine_that_slept_goes_on_with_what_it_reads(library: Library, upload: Upload) -> None:
+    id = library.create_run("x", "me", [upload("rank0.json", trace(0))])
+    supervisor = Supervisor(library)
+    worker, over = servers.worker(supervisor._server), threading.Event()
+    with library.db.write() as db:
+        queue.claim(db, worker, library.clock())
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    supervisor._jobs[worker] = (Job(library, id, worker), thread)
+    library.clock = lambda: time.time() + 3600
+    supervisor._take()
+    over.set()
+    with library.db.read() as db:
+        assert queue.leases(db) == [(id, worker)]
 
 
 def test_a_dead_server_is_told_from_a_living_one() -> None:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
+import sqlite3
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 from dashboard.library import Library, NoRoom, UnknownRun, UploadedFile
 from dashboard.settings import Settings
-from dashboard.store import queue
+from dashboard.store import folders, queue, runs
+from dashboard.store.database import StoreFull
 from dashboard.store.folders import size_of
 from dashboard.store.rows import State, Summary
 from dashboard.store.runs import change
@@ -120,12 +128,17 @@ def test_runs_are_found(library: Library, upload: Upload, clock: Clock) -> None:
     assert (names(library, state="ready"), names(library, state="queued", limit=1, offset=1)) == ([], ["llama_pp"])
     assert (library.count(), library.count("llama"), library.count(tag="good")) == (3, 2, 2)
     assert library.tags() == [("good", 2), ("n1", 1), ("n2", 1)]
+    library.create_run("ÄRGER mit Öfen", "me", [upload(content=b"x")])
+    assert (names(library, search="ÄRGER öfen"), names(library, search="ärger")) == (["ÄRGER mit Öfen"],) * 2
 
 
 def test_either_database_holds_a_library(url: str, tmp_path: Path, upload: Upload, clock: Clock) -> None:
     library = Library(Settings(tmp_path / "root", database_url=url, min_free_bytes=0), clock)
     first, second = (library.create_run(name, "me", [upload(content=name.encode())]) for name in ("Größe 100%", "b_c"))
     library.set_tags(first, ["Good"])
+    library.rename(second, "Ärger b_c")
+    assert names(library, search="Ärger B_") == ["Ärger b_c"]
+    library.rename(second, "b_c")
     finish(library, first)
     assert (names(library), names(library, search="good 100%"), names(library, search="b_"), names(library, state="ready")) == (
         ["b_c", "Größe 100%"],
@@ -135,10 +148,29 @@ def test_either_database_holds_a_library(url: str, tmp_path: Path, upload: Uploa
     )
     assert (library.tags(), library.count(tag="Good"), library.stored_bytes()) == ([("Good", 1)], 1, 50 + 3)
     assert library.create_run("again", "me", [upload(content=b"b_c")]) == second
+    assert (names(library, search="gro\0ße"), names(library, tag="g\0"), names(library, search="Größe")) == ([], [], ["Größe 100%"])
     opened = library.analysis(first)
     assert opened is not None and opened.run() == {"ranks": [0]}
     library.delete(first)
     assert names(library) == ["b_c"]
+    library.close()
+
+
+def test_the_same_contents_at_the_same_time_are_one_run(url: str, tmp_path: Path, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, together = Library(Settings(tmp_path / "root", database_url=url, min_free_bytes=0)), threading.Barrier(2)
+    same, asked = runs.same, threading.local()
+
+    def last_look(db: Connection, fingerprint: str) -> str | None:
+        found, asked.times = same(db, fingerprint), getattr(asked, "times", 0) + 1
+        if asked.times == 2:  # the one before the run is written down
+            with suppress(threading.BrokenBarrierError):
+                together.wait(0.5)
+        return found
+
+    monkeypatch.setattr(runs, "same", last_look)
+    with ThreadPoolExecutor(2) as pool:
+        ids = set(pool.map(lambda file: library.create_run("x", "me", [file]), [upload(content=b"1"), upload(content=b"1")]))
+    assert len(ids) == len(library.runs()) == len(list(library.settings.runs.iterdir())) == 1
     library.close()
 
 
@@ -195,11 +227,37 @@ def test_quotas_hold(library: Library, upload: Upload) -> None:
     assert (library.stored_bytes("me"), library.stored_bytes("you"), library.stored_bytes()) == (8, 7, 15)
 
 
-def test_a_full_disk_takes_nothing(library: Library, upload: Upload) -> None:
+def test_a_full_disk_takes_nothing(library: Library, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     library.settings = dataclasses.replace(library.settings, min_free_bytes=shutil.disk_usage(library.settings.root).total)
     with pytest.raises(NoRoom, match="stay free"):
         library.create_run("a", "me", [upload()])
+    library.settings = dataclasses.replace(library.settings, min_free_bytes=0)
+    with monkeypatch.context() as full, pytest.raises(NoRoom, match="the server's disk is full"):
+        full.setattr(folders, "_linked", refuses)
+        library.create_run("a", "me", [upload()])
     assert list(library.settings.runs.iterdir()) == []
+
+
+def test_a_run_can_be_deleted_where_the_disk_is_full(library: Library, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = library.create_run("a", "me", [upload()])
+    remove = runs.remove
+
+    def full(db: Connection, id: str) -> bool:
+        if library.folder(id).exists():
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise OperationalError("DELETE", {}, error)
+        return remove(db, id)
+
+    monkeypatch.setattr(runs, "remove", full)
+    library.delete(id)
+    assert (library.run(id), list(library.settings.runs.iterdir())) == (None, [])
+    with pytest.raises(StoreFull, match="disk is full"), library.db.write() as db:
+        db.exec_driver_sql("PRAGMA max_page_count=1")
+        db.exec_driver_sql("CREATE TABLE more AS SELECT zeroblob(1000000) AS bytes")
 
 
 def test_deleted_is_gone(library: Library, upload: Upload) -> None:
@@ -219,6 +277,12 @@ def test_runs_that_nobody_opens_go_when_their_time_is_over(library: Library, upl
     clock.now += 2 * DAY
     assert library.tidy().runs == (old,)
     assert ({r.id for r in library.runs()}, library.folder(old).exists()) == ({opened, waiting}, False)
+    with library.db.write() as db:  # read for longer than it may live unopened: its time begins when it is read
+        assert queue.claim(db, "w", clock.now) == waiting
+        clock.now += 8 * DAY
+        queue.renew(db, waiting, "w", clock.now, stage=State.READING)
+        queue.end(db, waiting, "w", State.READY)
+    assert library.tidy().runs == (opened,)
 
 
 def test_what_crashes_left_behind_goes_and_nothing_else(library: Library, upload: Upload, clock: Clock) -> None:
@@ -228,8 +292,8 @@ def test_what_crashes_left_behind_goes_and_nothing_else(library: Library, upload
     runs = library.settings.runs
     for name in (".new-" + "1" * 32, ".gone-" + "2" * 32 + "-x", "3" * 32, "notes"):
         (runs / name).mkdir()
-    for name in ("analyses/" + "0" * 32 + "-0", "ranks/" + "0" * 32, "ranks/" + "4" * 32, "timelines/" + "4" * 32):
-        (runs / kept / name).mkdir()
+    for name in ("analyses/" + "0" * 32 + "-0", "ranks/" + "0" * 32, "ranks/" + "4" * 32, "timelines/" + "4" * 32, "scratch/" + "0" * 32):
+        (runs / kept / name).mkdir(parents=True)
     library.tidy()
     assert {p.name for p in runs.iterdir()} == {kept, "notes"}
     left = {str(p.relative_to(runs / kept)) for p in (runs / kept).glob("*/*") if p.is_dir()}

@@ -73,6 +73,40 @@ def test_a_lease_that_ran_out_is_anothers_and_the_first_can_do_no_more(database:
         assert (state(db, A), runs.analysis_of(db, A)) == ("reading", None)
 
 
+def test_a_lease_whose_work_goes_on_outlives_a_jump_of_the_clock(database: Database) -> None:
+    with database.write() as db:
+        queue.claim(db, "w1", 200.0)
+        assert not queue.overdue(db, 9000.0, ["w1"]) and queue.overdue(db, 9000.0, ["w2"])
+        assert queue.reclaim(db, 9000.0, [], ["w1"]) == 0
+        assert queue.renew(db, A, "w1", 9000.0, stage=State.READING)
+
+
+def test_a_job_that_ended_says_in_which_stage(database: Database) -> None:
+    with database.write() as db:
+        stages = []
+        for stage in (None, State.READING, State.ANALYSING):
+            for end in ("failed", "cancelled"):
+                queue.put(db, A, 0.0)
+                if stage is not None:
+                    queue.claim(db, "w", 200.0)
+                    queue.renew(db, A, "w", 201.0, stage=stage, done=2, total=2)
+                if end == "cancelled":
+                    queue.cancel(db, A)
+                elif stage is not None:
+                    queue.end(db, A, "w", State.FAILED, "why")
+                found = queue.progress(db, A)
+                assert found is not None
+                stages.append((str(found.state), found.stage))
+        assert stages == [
+            ("queued", "queued"),
+            ("cancelled", "queued"),
+            ("failed", "reading"),
+            ("cancelled", "reading"),
+            ("failed", "analysing"),
+            ("cancelled", "analysing"),
+        ]
+
+
 def test_what_ends_every_server_is_given_up(database: Database) -> None:
     with database.write() as db:
         for attempt in range(queue.MOST_ATTEMPTS):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 import math
+import os
 import shutil
+import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +21,11 @@ from dashboard.jobs import along, job, reading
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.jobs.remembered import Remembered
 from dashboard.library import Library, UploadedFile
-from dashboard.store.folders import size_of, timelines_of
+from dashboard.store.folders import make_scratch, size_of, timelines_of
 from dashboard.store.rows import Summary
 from tests.dashboard.store.conftest import trace
-from tracekit import analyze, pyramid, store, stored
+from tracekit import analyze, discover, pyramid, store, stored
+from tracekit.readers import archives
 from tracekit.reading import Doing, Reading
 from tracekit.wording import size
 
@@ -125,9 +131,52 @@ def test_what_was_told_too_late_or_by_nobody_changes_nothing(library: Library) -
     tell(1, 0, "nobody listens", Doing("facts"))
     assert [n.message for n in news if isinstance(n, Progress)] == ["x" * 160]
     watch = reading._Watch(Order("", ATTEMPT, 1, None, None, 0, Reading()), news.append, Remembered(Path(), ATTEMPT))
-    watch.early({(0, 0): SimpleNamespace(facts=None)})
-    watch.along(along.Line(2, 0, "late", Doing("facts")))
-    assert len(news) == 1
+    watch.found([1, 1])
+    watch.early({(0, 0): SimpleNamespace(facts=None)}, frozenset({0}))
+    for number, name in ((0, "late"), (2, "none such"), (-1, "none such")):
+        watch.along(along.Line(2, number, name, Doing("facts")))
+    assert (len(news), watch.now) == (1, {})
+
+
+def test_how_much_is_over_goes_by_the_sizes_of_the_files_and_what_is_refused_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_TELL_S", 0.0)
+    monkeypatch.setattr(reading, "_AS_IF", 0)
+    news: list[Progress] = []
+    watch = reading._Watch(Order("", ATTEMPT, 1, None, None, 0, Reading()), news.append, Remembered(Path(), ATTEMPT))  # type: ignore[arg-type]
+    watch.found([800, 100, 100])
+    watch.along(along.Line(3, 1, "small", Doing("facts", 1.0)))
+    watch.early({}, frozenset({1}))
+    watch.read(1, 3, "small, which is refused")
+    watch.along(along.Line(3, 0, "large", Doing("passes", 0.0)))
+    assert [n.share for n in news] == [0.1, 0.1, pytest.approx((100 + 800 * Doing("passes").share) / 1000)]
+
+
+def test_a_file_system_without_pipes_keeps_nothing_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "mkfifo", refuses)
+    with along.listening(lambda line: pytest.fail(str(line))) as tell:
+        tell(1, 0, "x", Doing("decode"))
+
+
+def test_what_is_unpacked_lies_with_its_run_and_goes_with_the_attempt(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[Path] = []
+
+    def seen(path: Path, head: bytes, folder: Path, asked: Reading) -> tuple[list[archives.Member], list[str]]:
+        unpacked.append(folder)
+        return archives.unpack(path, head, folder, asked)
+
+    monkeypatch.setattr(discover, "unpack", seen)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as out:
+        for rank in (0, 1):
+            out.writestr(f"rank{rank}.json", trace(rank, 2))
+    before = tempfile.gettempdir()
+    folder, news = said(("job.zip", packed.getvalue()))
+    assert news[-1] == Done() and stored.load(folder / "analyses" / f"{ATTEMPT}-full").run()["ranks"] == [0, 1]
+    assert [path.is_relative_to(folder / "scratch" / ATTEMPT) for path in unpacked] == [True]
+    assert (list((folder / "scratch").iterdir()), tempfile.gettempdir()) == ([], before)
 
 
 def test_what_earlier_attempts_left_counts_against_no_quota(library: Library, upload: Upload) -> None:
@@ -141,7 +190,22 @@ def test_what_earlier_attempts_left_counts_against_no_quota(library: Library, up
     assert (told, old.exists()) == ([size_of(library.folder(id))], False)
 
 
+def test_what_a_killed_attempt_had_unpacked_goes_with_the_next(tmp_path: Path) -> None:
+    make_scratch(tmp_path, "b" * 32)
+    kept = make_scratch(tmp_path, ATTEMPT)
+    assert list((tmp_path / "scratch").iterdir()) == [kept]
+
+
 def test_options_in_a_reason_are_those_of_the_server(said: Said, library: Library) -> None:
+    assert [reading._served(says) for says in ("x; raise --max-memory", "x; raise --max-events, or y", "x; allow more, use fewer workers, or y")] == [
+        "x; start tracekit serve with a larger --job-memory",
+        "x; start tracekit serve with a larger --max-events, or y",
+        "x; start tracekit serve with a larger --job-memory, or y",
+    ]
+    library.settings = dataclasses.replace(library.settings, reading=dataclasses.replace(library.settings.reading, max_events=20))
+    folder, _ = said(("rank0.json", trace(0, 2)), ("rank1.json", trace(1, 2, steps=9)))
+    health = stored.load(folder / "analyses" / f"{ATTEMPT}-full").health()["findings"]
+    assert ["start tracekit serve with a larger --max-events" in f["message"] for f in health if f["code"] == "file_refused"] == [True]
     library.settings = dataclasses.replace(library.settings, reading=dataclasses.replace(library.settings.reading, max_bytes=100))
     _, news = said(("rank0.json", trace(0)))
     assert isinstance(news[-1], Failed) and "start tracekit serve with a larger --max-bytes" in news[-1].error
@@ -176,9 +240,36 @@ def test_a_damaged_rank_takes_nothing_from_the_others(said: Said) -> None:
     assert [f["file"] for f in opened.health()["findings"] if f["severity"] != "info"][:1] == ["rank1.json"]
 
 
+def test_an_archive_that_cannot_be_opened_takes_nothing_from_the_ranks_beside_it(said: Said) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as out:
+        out.writestr("rank1.json", trace(1, 2))
+    cut = packed.getvalue()[:-40]
+    folder, news = said(("job/rank0.json", trace(0, 2)), ("job/rank1.zip", cut))
+    assert news[-1] == Done()
+    opened = stored.load(folder / "analyses" / f"{ATTEMPT}-full")
+    (refused,) = [f for f in opened.health()["findings"] if f["code"] == "file_refused"]
+    assert (opened.run()["ranks"], refused["file"], refused["severity"]) == ([0], "job/rank1.zip", "error")
+    _, news = said(("rank1.zip", cut))
+    assert isinstance(news[-1], Failed) and news[-1].error.startswith("rank1.zip: the archive is cut or damaged")
+
+
 def test_a_disk_that_fills_up_ends_the_reading(said: Said, tmp_path: Path) -> None:
     _, news = said(("rank0.json", trace(0)), min_free_bytes=shutil.disk_usage(tmp_path).total)
     assert isinstance(news[-1], Failed) and "stay free; delete runs" in news[-1].error
+
+
+@pytest.mark.parametrize("where", [(reading.store, "save"), (archives, "_lay_down")])
+def test_a_disk_without_room_is_said_to_be_full(where: tuple[object, str], said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(*where, full)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as out:
+        out.writestr("rank0.json", trace(0))
+    _, news = said(("job.zip", packed.getvalue()))
+    assert news[-1] == Failed("the server's disk is full; delete runs, or free space there, and read it again")
 
 
 @pytest.mark.parametrize("name", ["../escape", f"{ATTEMPT}-full/..", "", f"{ATTEMPT}-x"])
