@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 import dash
 from dash import ALL, MATCH, ClientsideFunction, Input, Output, State
+from dash.exceptions import DependencyException
 from flask import Flask
 
 from dashboard.components.cache import ByteCache
@@ -67,6 +68,7 @@ def create_app(settings: Any, library: Any, server: Flask | None = None) -> dash
     limit = int(getattr(settings, "cache_bytes", 0) or CACHE_BYTES)
     app.server.extensions[EXTENSION] = Shared(settings, library, ByteCache(limit), server)
     app.server.register_blueprint(blueprint)
+    app.server.register_error_handler(DependencyException, lambda _: ("there is no such file\n", 404, {"Content-Type": "text/plain"}))
     _register()
     app.layout = shell()
     _callbacks(app)

@@ -20,6 +20,7 @@ from dashboard.ahead import Ahead
 from dashboard.app import create_app
 from dashboard.jobs.supervisor import Supervisor
 from dashboard.library import Library
+from dashboard.logs import legible
 from dashboard.security import allow_scripts
 from dashboard.security.hosts import is_loopback
 from dashboard.server import create_server
@@ -53,6 +54,11 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         UsageError: the address cannot be listened at, or nobody there would be asked who they are.
         StoreError: the database cannot be used.
     """
+    with legible():
+        _serve(settings, ready)
+
+
+def _serve(settings: Settings, ready: Callable[[str], None]) -> None:
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # requests that wait a moment are no news
     library = Library(settings)
     elsewhere, tempfile.tempdir = tempfile.tempdir, str(settings.temporary)
@@ -70,7 +76,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 channel_timeout=120,
                 max_request_body_size=MOST_PER_REQUEST + _SPARE,
                 ident="tracekit",
-                clear_untrusted_proxy_headers=True,
+                clear_untrusted_proxy_headers=False,  # whether a proxy was asked by https is looked at; nothing else of them is believed
             )
         except OSError as error:
             raise UsageError(f"cannot listen at {settings.host}:{settings.port} ({error.strerror or error}); choose another --port") from error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
+from typing import NoReturn
 
-from flask import Flask, Response, jsonify, make_response, request
+from flask import Flask, Response, abort, jsonify, make_response, request
 from werkzeug.exceptions import HTTPException
 
 from dashboard.library import Library
@@ -15,7 +16,7 @@ from dashboard.timeline.routes import blueprint as timeline
 from dashboard.uploads import runs, tus
 from dashboard.uploads.room import Limits
 from dashboard.uploads.spool import Spool
-from tracekit.wording import size
+from tracekit.wording import clean, size
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,14 @@ def create_server(settings: Settings, library: Library) -> Flask:
     server.register_blueprint(runs.blueprint(spool, library))
     server.register_blueprint(timeline(library))
     server.add_url_rule(HEALTH, "health", lambda: {"status": "ok"})
+    server.add_url_rule("/api/<path:rest>", "nothing", _nothing)  # or it would be a page to Dash
     server.register_error_handler(HTTPException, _refused)
     server.register_error_handler(Exception, _broken)
     return server
+
+
+def _nothing(rest: str) -> NoReturn:
+    abort(404, "there is nothing at this address")
 
 
 def _refused(error: HTTPException) -> Response | HTTPException:
@@ -60,5 +66,5 @@ def _refused(error: HTTPException) -> Response | HTTPException:
 def _broken(error: Exception) -> Response:
     """A bug of ours: the log has it, the answer names its place there and nothing else."""
     reference = uuid.uuid4().hex[:8]
-    log.error("request %s %s failed, reference %s", request.method, request.path, reference, exc_info=error)
+    log.error("request %s %s failed, reference %s", clean(request.method, 20), clean(request.path, 200), reference, exc_info=error)
     return make_response(jsonify({"error": f"a bug of tracekit ({type(error).__name__}); the server's log has it under {reference}"}), 500)

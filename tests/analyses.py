@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import getpass
 import os
 import pickle
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, NoReturn
 
 from tracekit import Analysis, analyze
 
@@ -47,6 +49,31 @@ def made(name: str, make: Callable[[Path], object]) -> Path:
         with contextlib.suppress(OSError):  # another process of the run was first: its folder holds the same
             beside.rename(place)
     return place
+
+
+def unchanging(value: Any) -> Any:
+    """A document that many tests look at: whoever writes into it fails there and then, and not another test later; a deep copy is one's own."""
+    if isinstance(value, dict):
+        return _Shared({k: unchanging(v) for k, v in value.items()})
+    return _SharedList(map(unchanging, value)) if isinstance(value, list) else value
+
+
+def _no(*_: Any, **__: Any) -> NoReturn:
+    raise TypeError("other tests look at this document: change a deep copy of it")
+
+
+class _Shared(dict[Any, Any]):
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = setdefault = update = clear = _no  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: Any) -> dict[Any, Any]:
+        return {k: copy.deepcopy(v, memo) for k, v in self.items()}
+
+
+class _SharedList(list[Any]):
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = extend = insert = pop = remove = clear = sort = reverse = _no  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: Any) -> list[Any]:
+        return [copy.deepcopy(v, memo) for v in self]
 
 
 def _own_folder() -> str:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.analyses import analysis_of
+from tests.analyses import analysis_of, unchanging
 from tests.conftest import REPOSITORY
 
 SAMPLES = REPOSITORY / "sample_traces"
@@ -28,8 +28,9 @@ def samples() -> list[str]:
 
 @cache
 def report_of(name: str) -> dict[str, Any]:
-    """A sample's report, read once however many tests look at it; not to be changed."""
-    return analysis_of(SAMPLES / name).to_dict()
+    """A sample's report, read once however many tests look at it; it cannot be changed."""
+    report: dict[str, Any] = unchanging(analysis_of(SAMPLES / name).to_dict())
+    return report
 
 
 def digest(name: str) -> dict[str, Any]:

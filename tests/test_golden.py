@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -20,3 +21,14 @@ def test_report_of_sample(name: str) -> None:
 
 def test_samples_stay_small() -> None:
     assert sum(p.stat().st_size for p in golden.SAMPLES.rglob("*") if p.is_file()) < 8_000_000
+
+
+def test_nobody_writes_into_a_report_that_other_tests_look_at() -> None:
+    report = golden.report_of("tp")
+    with pytest.raises(TypeError, match="change a deep copy"):
+        report["metrics"]["budget"]["notes"].append("mine")
+    with pytest.raises(TypeError, match="change a deep copy"):
+        report["run"]["mesh"]["tp"] = 3
+    own = copy.deepcopy(report)
+    own["metrics"]["budget"]["notes"].append("mine")
+    assert own != report and json.loads(json.dumps(report)) == report

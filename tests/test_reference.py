@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.analyses import analysis_of
+from tests.analyses import analysis_of, unchanging
 from tests.conftest import REPOSITORY
 from tracekit import readers
 from tracekit.facts.busy import busy
@@ -54,8 +54,9 @@ SMALL = [name for name in REFERENCES if (TRACES / name).stat().st_size < _WHOLE_
 
 @cache
 def report_of(name: str) -> dict[str, Any]:
-    """The report of one file, read once however many tests look at it; not to be changed."""
-    return analysis_of(TRACES / name).to_dict()
+    """The report of one file, read once however many tests look at it; it cannot be changed."""
+    report: dict[str, Any] = unchanging(analysis_of(TRACES / name).to_dict())
+    return report
 
 
 def content(name: str) -> bytes:

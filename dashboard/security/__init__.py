@@ -6,7 +6,7 @@ Is the host ours? Did our own page start this? Who is asking? Only then the page
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from flask import Flask, Response, g, jsonify, make_response, redirect, request
 from werkzeug.wrappers import Response as AnyResponse
@@ -79,18 +79,23 @@ def _signed_in(access: Access) -> AnyResponse:
     if not same(request.args.get("token", ""), access.token or ""):
         return sign_in.page(wrong=True)
     rest = urlencode([(k, v) for k, v in request.args.items(multi=True) if k != "token"])
-    # leading slashes would make another host of the path
-    answer = redirect("/" + request.path.lstrip("/\\") + (f"?{rest}" if rest else ""), 303)
-    answer.set_cookie(access.cookie, access.session, max_age=_YEAR_S, httponly=True, samesite="Strict", secure=request.is_secure, path="/")
+    # leading slashes would make another host of the path, and so would what a browser drops between them
+    answer = redirect("/" + quote(request.path.lstrip("/")) + (f"?{rest}" if rest else ""), 303)
+    answer.set_cookie(access.cookie, access.session, max_age=_YEAR_S, httponly=True, samesite="Strict", secure=_by_https(), path="/")
     return answer
+
+
+def _by_https() -> bool:
+    """Whether the browser came by https, if need be to a proxy before us; who says so falsely keeps the cookie from themselves only."""
+    return request.is_secure or request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower() == "https"
 
 
 def _ask(access: Access) -> AnyResponse:
     """Ask a person for the token; tell a program that it is missing."""
-    if request.method != "GET" or request.path.startswith(("/api/", "/_", "/assets/")):
-        return refusal(401, "sign in first: open the address with ?token=… that tracekit serve printed, or send Authorization: Bearer TOKEN")
     if access.token is None:
         return refusal(401, "the proxy before this server names no user; sign in there")
+    if request.method != "GET" or request.path.startswith(("/api/", "/_", "/assets/")):
+        return refusal(401, "sign in first: open the address with ?token=… that tracekit serve printed, or send Authorization: Bearer TOKEN")
     return sign_in.again() if request.headers.get("Sec-Fetch-Site") == "cross-site" else sign_in.page()
 
 

@@ -54,6 +54,10 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_read(tmp_path: Pat
     assert code == 2 and "writes .csv or .parquet" in err
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx"])
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "＝1+1"])
 def test_no_name_runs_as_a_formula(text: str) -> None:
     assert safe(text) == "'" + text
+
+
+def test_no_name_becomes_one_where_a_semicolon_or_a_tab_ends_a_cell() -> None:
+    assert [safe(t) for t in ("a;=1+1", 'a;"-1', "a\t@x", "f<a, -1>(b; c)")] == ["a;'=1+1", "a;\"'-1", "a\t'@x", "f<a, -1>(b; c)"]

@@ -66,7 +66,7 @@ def test_several_packed_members_are_one_file(tmp_path: Path, pack: Callable[[byt
     assert len(readers.read(placed(tmp_path, "trace", pack(data[:100]) + pack(data[100:])))[0].events) == 3
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred, lambda m: tarred(m, "w")], ids=["zip", "tar.gz", "tar"])
+@pytest.mark.parametrize("pack", [zipped, tarred, lambda m: tarred(m, "w"), lambda m: zstd(tarred(m, "w"))], ids=["zip", "tar.gz", "tar", "tar.zst"])
 def test_an_archive_of_ranks_is_a_folder_of_ranks(tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]) -> None:
     members = {"job/rank0.json": text(0), "job/rank1.json.gz": gzip.compress(text(1)), "job/readme.txt": b"hello", "__MACOSX/._rank0.json": b"x"}
     got = ingest([placed(tmp_path, "job", pack(members))])
@@ -108,6 +108,35 @@ def test_names_that_climb_out_are_refused(tmp_path: Path, pack: Callable[[dict[s
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_that_unpacks_all_at_once_is_not_unpacked(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("rank0.json", text())
+    with pytest.raises(InputError, match=f"'rank0.json' is packed by method {method}, which unpacks without a limit; .* zip it with deflate"):
+        ingest([tmp_path / "a.zip"])
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_name_as_large_as_a_file_is_not_read(tmp_path: Path, kind: bytes) -> None:
+    info = tarfile.TarInfo("long")
+    info.type, info.size = kind, 80 << 20
+    with pytest.raises(InputError, match=r"83886080 bytes tell of one member"):
+        ingest([placed(tmp_path, "a.tgz", gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(80 << 20)))])
+
+
+def test_what_is_passed_over_in_a_tar_counts_as_well(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"more than 100 times its .* raise --max-ratio"):
+        ingest([placed(tmp_path, "a.tgz", tarred({"__MACOSX/x": BOMB, "rank0.json": text()}))])
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for n in range(3):
+            folder = tarfile.TarInfo(f"{n}")
+            folder.type = tarfile.DIRTYPE
+            archive.addfile(folder)
+    with pytest.raises(InputError, match="more than 2 files; raise --max-members"):
+        ingest([placed(tmp_path, "b.tar", out.getvalue())], reading=Reading(max_members=2))
+
+
 def test_links_in_a_tar_are_never_followed(tmp_path: Path) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
@@ -126,6 +155,7 @@ def test_links_in_a_tar_are_never_followed(tmp_path: Path) -> None:
         (zstd(text())[:30] + b"rubbish" + zstd(text())[37:], "the zstd stream is damaged"),
         (gzip.compress(gzip.compress(text())), "compressed twice"),
         (zipped({"rank0.json": text()})[:-60], "cut or damaged"),
+        (zipped({"ü.json": text()}).replace("ü".encode(), b"\xff\xff"), "cut or damaged"),
         (tarred({"rank0.json": text() * 9})[:-60], "cut or damaged"),
     ],
 )

@@ -23,7 +23,7 @@ ACTION = REPOSITORY / "action.yml"
 HOSTILE = "tp2 $(touch owned) `touch owned`\n::error::owned\"; touch owned; '"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def api():
     with github() as state:
         yield state

@@ -10,15 +10,22 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from tracekit.errors import InputError
+from tracekit.readers.bytes import packing_of
 from tracekit.reading import Deadline, Reading
 
 _CHUNK = 4 << 20
 _ZIP = b"PK\x03\x04"
 _RATIO_FROM = 64 << 20
+#: How a zip's member may be packed: what was packed otherwise, Python unpacks all at once, however much it is.
+_IN_PIECES = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+#: Entries of a tar that tell something of the next one, such as a long name, and the most bytes of one: they are read as a whole.
+_TELLING = frozenset({tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE})
+_MOST_TOLD = 64 << 10
 
 
 class Member(NamedTuple):
@@ -37,7 +44,7 @@ def unpack(path: Path, head: bytes, folder: Path, reading: Reading) -> tuple[lis
     """Lay an archive's files into a folder.
 
     Args:
-        path: the archive; a tar may be compressed with gzip.
+        path: the archive; a tar may be compressed with gzip or zstd.
         head: its first decompressed bytes.
         folder: an empty scratch folder.
         reading: caps on the sum of all members, their number and the time.
@@ -53,18 +60,19 @@ def unpack(path: Path, head: bytes, folder: Path, reading: Reading) -> tuple[lis
     left_out: list[str] = []
     budget = _Budget(path, reading)
     try:
-        for name, stream in _zip(path) if head.startswith(_ZIP) else _tar(path):
+        for name, size, stream in _zip(path, budget) if head.startswith(_ZIP) else _tar(path, budget):
+            deadline.check(path)
             where = PurePosixPath(name.replace("\\", "/"))
             if where.is_absolute() or ".." in where.parts:
                 raise InputError(f"a member's name ({name!r}) climbs out of the archive; it is refused whole, unpack it yourself if you trust it", path)
             if stream is None or where.name.startswith("._") or "__MACOSX" in where.parts:
                 left_out.append(name)
+                budget.spend(size)
                 continue
             target = folder / f"{len(members):06d}"
             _lay_down(stream, target, budget, deadline)
             members.append(Member(target, where))
-            budget.member()
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, RuntimeError, ValueError, LookupError, OverflowError) as error:
         raise InputError(f"the archive is cut or damaged ({error or type(error).__name__}); copy it again", path) from error
     except OSError as error:
         raise InputError(f"the archive cannot be unpacked ({error.strerror or error}); copy it again, or unpack it yourself", path) from error
@@ -79,8 +87,8 @@ class _Budget:
         self.size = self.members = 0
 
     def spend(self, size: int) -> None:
-        """Note bytes laid down."""
-        self.size += size
+        """Note bytes laid down, or unpacked to get past them."""
+        self.size += max(size, 0)
         if self.size > self.reading.max_bytes:
             raise InputError(f"its files hold more than {self.reading.max_bytes} bytes; raise --max-bytes", self.path, self.reading.max_bytes)
         if self.size > _RATIO_FROM and self.size > self.packed * self.reading.max_ratio:
@@ -88,7 +96,7 @@ class _Budget:
             raise InputError(f"{says}; raise --max-ratio if you trust it", self.path, self.size)
 
     def member(self) -> None:
-        """Note a file laid down."""
+        """Note an entry."""
         self.members += 1
         if self.members > self.reading.max_members:
             raise InputError(f"holds more than {self.reading.max_members} files; raise --max-members", self.path)
@@ -102,18 +110,54 @@ def _lay_down(stream: IO[bytes], target: Path, budget: _Budget, deadline: Deadli
             out.write(part)
 
 
-def _zip(path: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
+def _zip(path: Path, budget: _Budget) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    """(name, bytes that must be unpacked to get past it, content) of each file."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            if info.is_dir():
+            budget.member()
+            if info.filename.endswith("/"):
                 continue
             if info.flag_bits & 0x1:
                 raise InputError(f"its member {info.filename!r} is encrypted; unpack it yourself", path)
-            yield info.filename, archive.open(info)
+            if info.compress_type not in _IN_PIECES:
+                says = f"its member {info.filename!r} is packed by method {info.compress_type}, which unpacks without a limit"
+                raise InputError(f"{says}; unpack it yourself, or zip it with deflate", path)
+            yield info.filename, 0, archive.open(info)
 
 
-def _tar(path: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
-    with tarfile.open(path, "r|*") as archive:
+class _Entry(tarfile.TarInfo):
+    """An entry whose name, and what else is told before it, is no larger than that is."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Entry:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type in _TELLING and entry.size > _MOST_TOLD:
+            raise tarfile.ReadError(f"{entry.size} bytes tell of one member")
+        return entry
+
+
+def _tar(path: Path, budget: _Budget) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    """(name, bytes that must be unpacked to get past it, content; None of a link or device) of each that is no folder."""
+    with _opened(path) as archive:
         for info in archive:
+            budget.member()
             if not info.isdir():
-                yield info.name, archive.extractfile(info) if info.isfile() else None
+                yield info.name, info.size, archive.extractfile(info) if info.isfile() else None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    """A tar as a stream, unpacked by what its first bytes say."""
+    packing = packing_of(path)
+    if packing != "zstd":
+        with tarfile.open(path, "r|gz" if packing else "r|", tarinfo=_Entry) as archive:
+            yield archive
+        return
+    import pyarrow as pa
+
+    with (
+        closing(pa.OSFile(str(path))) as raw,
+        pa.CompressedInputStream(raw, "zstd") as stream,
+        tarfile.open(fileobj=stream, mode="r|", tarinfo=_Entry) as archive,
+    ):
+        yield archive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 import dash
 import pytest
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from dashboard.app import create_app
 from dashboard.jobs.what_ifs import simulated
@@ -68,6 +67,13 @@ def opened(app: dash.Dash) -> Iterator[Callable[..., Any]]:
         yield lambda call, *args, **query: call(*args, **query)
 
 
+class Silent(WSGIRequestHandler):
+    """Answers, and says nothing of it."""
+
+    def log_request(self, *_: Any) -> None:
+        """Not a line for each figure."""
+
+
 class Serving:
     """An app behind a real server on loopback, its pages under the policy of the whole dashboard."""
 
@@ -79,8 +85,7 @@ class Serving:
             response.headers["Content-Security-Policy"] = content_policy(self.app.csp_hashes())
             return response
 
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        self.server = make_server("127.0.0.1", 0, self.app.server, threaded=True)
+        self.server = make_server("127.0.0.1", 0, self.app.server, threaded=True, request_handler=Silent)
         self.address = f"http://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()

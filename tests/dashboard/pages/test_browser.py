@@ -126,13 +126,15 @@ def test_every_page_of_a_run_is_drawn_without_a_complaint(browser: Any, serving:
 def test_a_forged_job_of_16_ranks_is_walked(browser: Any, serving: Serving, shared: Path) -> None:
     job = analysis_of(shared / "forged" / "tp2pp4dp2_1f1b")
     job.to_dict()  # what is computed here keeps no page waiting
-    serving.app.server.extensions["tracekit"].library.add(row("forged", "16 ranks"), job)
+    library = serving.app.server.extensions["tracekit"].library
+    library.add(row("forged", "16 ranks"), job)
     tab = Tab(browser, serving.address, viewport={"width": 1280, "height": 1000}, color_scheme="dark")
     walk(tab, "forged")
     tab.go("/runs/forged/collectives")
     tab.page.wait_for_selector("#table-collectives-instances .ag-row")
     assert tab.complaints == []
     tab.close()
+    library.delete("forged")
 
 
 def test_figures_below_the_window_come_last_and_by_themselves(fresh: Tab) -> None:
@@ -208,9 +210,12 @@ def test_light_and_dark_are_switched_remembered_and_followed_by_figures(fresh: T
 def test_two_runs_are_ticked_and_compared_and_a_link_leads_without_a_reload(tab: Tab) -> None:
     tab.go("/")
     tab.page.evaluate("window.stays = true")
-    for name in ("pp-1f1b", "tp"):
-        tab.page.get_by_role("checkbox", name=f"Compare {name}").check()
+    tab.page.get_by_role("checkbox", name="Compare pp-1f1b").check()
     tab.page.wait_for_url(re.compile("pick="))
+    tab.page.get_by_role("textbox", name="Search").fill("tp")
+    tab.page.wait_for_url(re.compile("q=tp"))
+    tab.page.get_by_role("checkbox", name="Compare tp").check()
+    tab.page.wait_for_url(re.compile("pick=.*run0"))
     tab.page.click("#compare-picked:not(.off)")
     tab.page.wait_for_selector("#figure-budgets")
     assert "not comparable" in tab.page.inner_text("#content")
