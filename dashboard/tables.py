@@ -14,6 +14,7 @@ import pandas as pd
 from tracekit.analysis import plain, records
 from tracekit.metrics import Result
 from tracekit.report.sections import SECTIONS
+from tracekit.report.sections.memory import fullest
 from tracekit.wording import label
 
 Key = tuple[str, str]
@@ -25,16 +26,34 @@ _LONGEST = 64
 LEFT_OUT: Mapping[Key, str] = {
     ("collectives", "by_rank"): "each collective on each rank; the figure of late arrivals and the timeline read it",
     ("collectives", "p2p"): "each send and receive; it has a grid of its own, and comparisons count it",
+    ("memory", "microbatches"): "each layer and microbatch at each peak; the figure of the activations reads it",
     ("memory", "curve"): "every change of memory; the figure of the curve reads it",
     ("pipeline", "actions"): "each action; the figure of the schedule reads it, and it has a grid of its own",
     ("pipeline", "ideal_actions"): "each action on paper; the figure of the schedule reads it",
 }
+
+
+def _of_fullest(table: pd.DataFrame, result: Result) -> pd.DataFrame:
+    """Rows of the device with the highest peak, of which a section tells what was alive, and one of each rule, which its words depend on."""
+    peaks = result.tables.get("peaks")
+    most = None if peaks is None else fullest({"metrics": {"memory": {"available": True, "tables": {"peaks": records(peaks)}}}})
+    if most is None or not len(table):
+        return table
+    same = pd.Series(True, index=table.index)
+    for column in ("rank", "device_type", "device", "step"):
+        if column in table and column in most:
+            same &= table[column].isna() if most[column] is None else table[column].eq(most[column]).fillna(False).astype(bool)
+    told = ~table["rule"].duplicated() if "rule" in table else False
+    return table[same | told]
+
+
 #: Tables of which a page's sections need a little: that little.
-BRIEF: Mapping[Key, Callable[[pd.DataFrame], pd.DataFrame]] = {
+BRIEF: Mapping[Key, Callable[[pd.DataFrame, Result], pd.DataFrame]] = {
     # where layers come from, for the tags of the section; the grid has every row
-    ("collectives", "instances"): lambda t: t[["layer_source"]].drop_duplicates() if "layer_source" in t else t.iloc[:0],
+    ("collectives", "instances"): lambda t, _: t[["layer_source"]].drop_duplicates() if "layer_source" in t else t.iloc[:0],
     # the section shows the ten longest waits
-    ("straggler", "instances"): lambda t: t.nlargest(_LONGEST, "caused_wait_ns"),
+    ("straggler", "instances"): lambda t, _: t.nlargest(_LONGEST, "caused_wait_ns"),
+    ("memory", "owners"): _of_fullest,
 }
 #: Tables that comparisons do not read either; they count sends, and take the cost of layers from single collectives.
 NOT_COMPARED: Collection[Key] = frozenset(LEFT_OUT) - {("collectives", "p2p")}
@@ -52,7 +71,7 @@ def _some(metric: str, name: str, result: Result) -> pd.DataFrame:
         return pd.DataFrame()  # it is not even read
     frame, brief = result.tables[name], BRIEF.get((metric, name))
     if brief is not None and len(frame):
-        return brief(frame)
+        return brief(frame, result)
     return frame if metric in SECTIONS else frame.head(MOST_ROWS)
 
 

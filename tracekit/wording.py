@@ -87,12 +87,16 @@ def flops(count: float | None) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio as percent, one digit after the point.
+    """A ratio as percent, one digit after the point; what is not nothing is never written 0.
 
-    >>> percent(0.3043)
-    '30.4 %'
+    >>> percent(0.3043), percent(0.0002), percent(-0.0002), percent(0.0)
+    ('30.4 %', '< 0.1 %', '> -0.1 %', '0.0 %')
     """
-    return UNKNOWN if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.1f} %"
+    if ratio is None or not math.isfinite(ratio):
+        return UNKNOWN
+    if 0 < abs(ratio) < 0.0005:
+        return "< 0.1 %" if ratio > 0 else "> -0.1 %"
+    return f"{100 * ratio:.1f} %"
 
 
 def signed_percent(ratio: float) -> str:
@@ -131,7 +135,7 @@ def scalar(name: str, value: Any) -> str:
         if name.endswith("_gbps"):
             factor, unit = _unit(value, _RATE)
             return f"{_digits(value / factor)} {unit}"
-        return f"{value:,}" if isinstance(value, int) else _digits(value)
+        return f"{int(value):,}" if isinstance(value, int) or value.is_integer() else _digits(value)
     if isinstance(value, (list, tuple)):
         return clean(", ".join(map(str, value))) or "none"
     if isinstance(value, dict):
@@ -153,24 +157,30 @@ def label(name: str) -> str:
 
 
 def column(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
-    """Header and cells of one table column, all cells in one unit, which the header names.
+    """Header and cells of one table column, all cells in one unit, which the header names; a cell too small for it names its own.
 
-    >>> column("wait_ns", [1_500_000, None])
-    ('wait (ms)', ['1.500', 'unknown'])
+    >>> column("wait_ns", [1_500_000, None, 20])
+    ('wait (ms)', ['1.500', 'unknown', '20 ns'])
     """
     suffix = next((s for s in _UNITS if name.endswith(s) or name == "nbytes" == "n" + s[1:]), None)
     known = [abs(v) for v in values if _number(v)]
     if suffix:
         factor, unit = _unit(max(known), _UNITS[suffix]) if any(known) else _UNITS[suffix][-3 if suffix == "_bytes" else 1]
         digits = 0 if factor == 1 else _places(max(known, default=0) / factor)
-        return f"{label(name)} ({unit})", [("0" if v == 0 else f"{v / factor:,.{digits}f}") if _number(v) else scalar(name, v) for v in values]
+        return f"{label(name)} ({unit})", [_in(v, factor, digits, _UNITS[suffix]) if _number(v) else scalar(name, v) for v in values]
     if name.endswith(("_flops", "_flops_per_s")):
         return label(name), [scalar(name, v) for v in values]
     if name.endswith("_gbps"):
         factor, unit = _unit(max(known, default=1), _RATE)
         return f"{label(name)} ({unit})", [_digits(v / factor) if _number(v) else scalar(name, v) for v in values]
-    whole = not name.endswith("_ratio") and all(float(v).is_integer() for v in known)
-    return label(name), [scalar(name, int(v) if whole and _number(v) else v) for v in values]
+    mixed = not name.endswith("_ratio") and name != "bubble_over_ideal" and not all(float(v).is_integer() for v in known)
+    return label(name), [_digits(v) if mixed and isinstance(v, float) and _number(v) else scalar(name, v) for v in values]
+
+
+def _in(value: float, factor: float, digits: int, units: tuple[tuple[float, str], ...]) -> str:
+    """A number in a column's unit, or in its own where nothing of it would be left."""
+    text = f"{value / factor:,.{digits}f}"
+    return "0" if value == 0 else text if text.strip("-0.") else _scaled(value, units)
 
 
 def plural(count: int, word: str) -> str:

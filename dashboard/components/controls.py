@@ -21,7 +21,7 @@ def choice(name: str, label: str, values: Sequence[Any], chosen: str, everything
         name: its name in the address.
         label: what people call it.
         values: what can be chosen; names from traces, shown as plain text.
-        chosen: the value in the address, or "".
+        chosen: the value in the address, or ""; one that cannot be chosen stands there with a complaint.
         everything: words for no choice.
     """
     known = [str(v) for v in values[:MOST]]
@@ -31,6 +31,7 @@ def choice(name: str, label: str, values: Sequence[Any], chosen: str, everything
         label=label,
         data=data,
         value=chosen or None,
+        error=f"there is no such {label.lower()} here" if chosen and chosen not in map(str, values) else None,
         placeholder=everything,
         clearable=True,
         searchable=len(data) > 8,

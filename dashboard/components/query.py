@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -57,9 +57,15 @@ def run_page(run_id: str, page: str = "", **query: Any) -> str:
     return address(f"/runs/{run_id}" + (f"/{page}" if page else ""), **query)
 
 
-def narrowed(query: Mapping[str, Any]) -> dict[str, str]:
-    """The names of ``ONLY`` that the query gives, in their order."""
-    return {name: text(query.get(name)) for name in ONLY if text(query.get(name))}
+def narrowed(query: Mapping[str, Any], steps: Collection[int]) -> dict[str, str]:
+    """The names of ``ONLY`` that the query gives, in their order; a step that is none of those recorded narrows nothing.
+
+    >>> narrowed({"step": "07", "axis": "tp", "limit": "1GB"}, [6, 7]), narrowed({"step": "8"}, [6, 7])
+    ({'step': '7', 'axis': 'tp'}, {})
+    """
+    step = number(query.get("step"))
+    given = {name: text(query.get(name)) for name in ONLY} | {"step": str(step) if step in steps else ""}
+    return {name: value for name, value in given.items() if value}
 
 
 def matching(frame: pd.DataFrame, only: Iterable[tuple[str, str]]) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.figures import lateness, theme
+from tracekit.figures import lateness, layers, theme
 
 #: Surface of the cards of dark pages, as in ``assets/pages.css``.
 DARK_SURFACE = "#1C222B"
@@ -22,6 +22,7 @@ _DARK = {
     lateness.ABSENT: "#262E38",
     lateness.EARLY: "#5B9BD5",
     lateness.LATE: "#F0566B",
+    layers.HIDDEN: "#6B5442",
     "#F1E3E5": "#3D3237",
 }
 _MAPPED = {key.upper(): value for key, value in _DARK.items()}

@@ -12,7 +12,7 @@ from dash import html
 from dashboard.components.controls import bar, step_choice
 from dashboard.components.drawings import house, of_metric
 from dashboard.components.figure import WIDE, card
-from dashboard.components.query import chosen_steps, narrowed, run_page
+from dashboard.components.query import chosen_steps, narrowed, run_page, text
 from dashboard.components.states import unavailable
 from dashboard.components.table import table
 from dashboard.components.text import facts, folded, grid, tags
@@ -30,6 +30,15 @@ _HOW = {
     "schedule": ("measured", "simulated"),
     "in_flight": ("measured", "theory"),
 }
+
+
+#: Said where something is chosen: what a summary says of a run cannot be narrowed afterwards.
+_WHOLE = "What is chosen narrows figures and tables; key figures and “Numbers” stay those of the whole run."
+
+
+def stays(query: Mapping[str, str]) -> list[Any]:
+    """What a choice does not change, where there is one."""
+    return [html.P(_WHOLE, className="where")] if query else []
 
 
 def worded(view: View, metric: str) -> Section | None:
@@ -60,7 +69,7 @@ def figures(view: View, metric: str, how: tuple[str, ...], here: str, query: Map
             card(
                 drawing.name,
                 label(drawing.name).capitalize(),
-                drawing.caption,
+                drawing.caption + ("" if drawing.follows or not query else " Of the whole run, whatever is chosen."),
                 f"/api/runs/{view.id}/figures/{drawing.name}",
                 drawn.height,
                 _how(view, drawing.name, how),
@@ -105,7 +114,8 @@ def section(
     anchor = f"metric-{metric}"
     if found is None:
         about = view.metric(metric)
-        return html.Section([unavailable(about["title"], str(about["reason"] or "no reason was given"))], id=anchor)
+        title = [html.H1(about["title"])] if level == 1 else []
+        return html.Section([*title, unavailable(about["title"], str(about["reason"] or "no reason was given"))], id=anchor)
     drawn = figures(view, metric, found.tags, run_page(view.id, page, **query), query)
     head = html.Header(
         [
@@ -120,6 +130,7 @@ def section(
     parts = [
         head,
         *([controls] if controls is not None else []),
+        *(stays(query) if level == 1 else []),
         *_facts(found),
         html.Div(drawn, className="figures"),
         *worded_tables,
@@ -139,9 +150,9 @@ def frame(view: View, metric: str, query: Mapping[str, str], tables: Sequence[tu
         tables: (table, title, first columns, column to sort by) of each table.
         rest: components below the section.
     """
-    only = {k: v for k, v in narrowed(query).items() if k == "step"}
+    only = {k: v for k, v in narrowed(query, view.steps()).items() if k == "step"}
     made = [table(view, metric, name, title, columns, only, sort=sort, query=query) for name, title, columns, sort in tables]
-    controls = bar(step_choice(view.steps(), view.steady(), only.get("step", "")))
+    controls = bar(step_choice(view.steps(), view.steady(), text(query.get("step"))))
     return html.Div([section(view, metric, metric, only, tables=made, level=1, controls=controls), *rest], className="page")
 
 

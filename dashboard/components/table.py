@@ -66,7 +66,7 @@ def table(
             "headerName": heads[c],
             "headerTooltip": c,
             **({} if c in _LEFT or is_text(frame[c]) else {"type": "rightAligned"}),
-            **({"filter": "agTextColumnFilter", "filterParams": _FILTER} if is_text(frame[c]) else {}),
+            **({"filter": "agTextColumnFilter", "filterParams": _FILTER, "tooltipField": c, "minWidth": _wide(chosen[c])} if is_text(frame[c]) else {}),
             **({"sort": order[c], "sortIndex": list(order).index(c)} if c in order else {}),
         }
         for c in kept
@@ -111,13 +111,19 @@ def _grid(key: str, columns: list[dict[str, Any]], held: Mapping[str, str], rows
     )
 
 
+def _wide(column: pd.Series[Any]) -> int:
+    """Pixels that the longest name of a column needs, within reason: the grid is as wide as its header before any row is there."""
+    names = column.dropna().astype(object).map(str).unique()
+    return min(340, max(108, 36 + 7 * max(map(len, names), default=0)))
+
+
 def counted(rows: int, every: int) -> str:
     """How many rows are shown of how many there are.
 
     >>> counted(40, 1044)
     '40 of 1,044 rows'
     """
-    return f"{rows:,} rows" if rows == every else f"{rows:,} of {every:,} rows"
+    return fmt.plural(rows, "row") if rows == every else f"{rows:,} of {fmt.plural(every, 'row')}"
 
 
 def sorting(given: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dash import html
 
 from dashboard.components.controls import bar, choice, step_choice
 from dashboard.components.guard import Query, run_page
-from dashboard.components.query import narrowed
+from dashboard.components.query import narrowed, text
 from dashboard.components.section import section
 from dashboard.components.table import table
 from dashboard.reading import View
@@ -23,9 +23,9 @@ _CHOICES = {"axis": ("Axis", "every axis"), "kind": ("Kind", "every kind"), "lay
 
 def draw(view: View, query: Query) -> html.Div:
     """The collectives of a run."""
-    only = narrowed(query)
+    only = narrowed(query, view.steps())
     found = view.table("collectives", "instances")
-    controls = step_choice(view.steps(), view.steady(), only.get("step", ""))
+    controls = step_choice(view.steps(), view.steady(), text(query.get("step")))
     if found is not None and len(found):
         controls += [choice(c, *_words(c, values(found, c), only.get(c, ""))) for c in _CHOICES if values(found, c)]
     tables = [

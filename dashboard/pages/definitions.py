@@ -20,11 +20,17 @@ Entry = tuple[str, str, str, str, str]
 
 @cache
 def metrics() -> tuple[Entry, ...]:
-    """(anchor, title, name, question, definition) of each metric, and of the what-if."""
-    from tracekit.report.what_if import _DEFINITION as definition
+    """(anchor, title, name, question, definition) of each metric, and of the what-ifs."""
+    from tracekit.report.memory_what_if import _DEFINITION as of_memory
+    from tracekit.report.what_if import _DEFINITION as of_pipeline
 
     found = tuple((f"metric-{m.name}", m.title, m.name, m.question, inspect.cleandoc(m.definition)) for m in METRICS)
-    return (*found, ("metric-what_if", "What if", "what_if", "What would another schedule or split take?", definition))
+    asked = ("What would another schedule or split take?", "What would memory and the step take under another recomputation or microbatch size?")
+    return (
+        *found,
+        ("metric-what_if", "What if: pipeline", "what_if", asked[0], of_pipeline),
+        ("metric-memory_what_if", "What if: memory", "memory_what_if", asked[1], of_memory),
+    )
 
 
 @cache

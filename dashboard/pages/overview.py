@@ -8,8 +8,8 @@ from dash import html
 
 from dashboard.components.controls import bar, step_choice
 from dashboard.components.guard import Query, run_page
-from dashboard.components.query import narrowed
-from dashboard.components.section import section
+from dashboard.components.query import narrowed, text
+from dashboard.components.section import section, stays
 from dashboard.components.text import badge, cards, facts, findings
 from dashboard.pages import OWN
 from dashboard.reading import View
@@ -27,7 +27,7 @@ def draw(view: View, query: Query) -> html.Div:
     document = view.brief()
     said, advice = headline(document)
     found = findings_of(document)
-    only = {k: v for k, v in narrowed(query).items() if k == "step"}
+    only = {k: v for k, v in narrowed(query, view.steps()).items() if k == "step"}
     verdict = str(document["health"]["verdict"])
     state = [badge(f"health: {verdict}", verdict), *([badge("emulated compute", "emulated")] if emulated(document) else [])]
     top = html.Header(
@@ -46,7 +46,7 @@ def draw(view: View, query: Query) -> html.Div:
     shown = [m for m in (*FIRST, *rest) if m in FIRST or m in available]
     absent = [view.metric(m.name) for m in METRICS if m.name not in shown and m.name not in available]
     parts: list[Any] = [section(view, m, "overview", only, brief=m not in FIRST) for m in shown]
-    return html.Div([top, bar(step_choice(view.steps(), view.steady(), only.get("step", ""))), *parts, *_absent(absent)], className="page")
+    return html.Div([top, bar(step_choice(view.steps(), view.steady(), text(query.get("step")))), *stays(only), *parts, *_absent(absent)], className="page")
 
 
 def _absent(of: list[dict[str, Any]]) -> list[html.Section]:

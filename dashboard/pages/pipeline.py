@@ -9,6 +9,7 @@ from dashboard.components.guard import Query, run_page
 from dashboard.components.section import frame
 from dashboard.components.states import elsewhere, state
 from dashboard.reading import View
+from tracekit.report.sections.common import sentence
 
 _ACTIONS = ["step", "pipeline", "rank", "stage", "action", "microbatch", "start_ns", "end_ns", "compute_ns", "exposed_collective_ns", "inner_gap_ns"]
 
@@ -17,7 +18,7 @@ def draw(view: View, query: Query) -> html.Div:
     """The pipeline of a run."""
     about = view.metric("pipeline")
     if not about["available"]:
-        return state("No pipeline in this run", str(about["reason"] or "no reason was given"), elsewhere(view.id))
+        return state("There is no pipeline to show", sentence(str(about["reason"] or "no reason was given")), elsewhere(view.id))
     return frame(view, "pipeline", query, [("actions", "Every action", _ACTIONS, "")], what_if.pipeline(view, query))
 
 

@@ -22,6 +22,8 @@ from tracekit.wording import clean, duration, percent, plural, size
 
 #: Runs on one page of the list.
 PAGE = 50
+#: Ticked runs that an address may name.
+_TICKED = 20
 _HEADS = [
     ("", ""),
     ("Run", ""),
@@ -51,26 +53,41 @@ def draw(query: Query) -> html.Div:
     compare = html.A("Compare", href="/compare", id="compare-picked", className="button quiet off", **aria(disabled="true"), title="Tick two runs")
     listed = listing(query)
     head = html.Div([html.H1("Runs"), html.Span(plural(every, "run"), className="where")], className="title")
-    return html.Div([head, *above, bar(controls, [compare]), html.Div(listed, id="run-list"), *_live(_digest(listed), query), *_dialogs()], className="page")
+    state_of = _digest(listing(_unticked(query)))
+    return html.Div([head, *above, bar(controls, [compare]), html.Div(listed, id="run-list"), *_live(state_of, query), *_dialogs()], className="page")
 
 
 def listing(query: Query) -> list[Any]:
-    """The runs that a query asks for, the newest first."""
+    """The runs that a query asks for, the newest first, and among them the ticked ones that it does not ask for: a search unticks nothing."""
     library = shared().library
     asked, tag = query.get("q", ""), query.get("tag") or None
     count = library.count(asked, tag)
-    if not count:
-        return [html.P(["No run matches. ", html.A("Show all runs", href="/")], className="nothing")]
-    last = -(-count // PAGE)
+    last = max(1, -(-count // PAGE))
     at = min(max(1, number(query.get("page"), 1) or 1), last)
     found = library.runs(asked, tag, limit=PAGE, offset=(at - 1) * PAGE)
-    picked = set(query.get("pick", "").split(","))
+    picked = [p for p in dict.fromkeys(query.get("pick", "").split(",")[:_TICKED]) if p]
+    here = {r.id for r in found}
+    ticked = [r for p in picked if p not in here and (r := _known(p)) is not None and r.generation]
+    nothing = [] if found else [html.P(["No run matches. ", html.A("Show all runs", href=address("/", pick=query.get("pick")))], className="nothing")]
+    rows = html.Tbody([_row(r, r.id in picked) for r in sorted((*ticked, *found), key=lambda r: r.created_at, reverse=True)])
     head = html.Thead(html.Tr([html.Th(words, scope="col", className=kind) for words, kind in _HEADS]))
-    body = html.Tbody([_row(r, r.id in picked) for r in found])
-    table = html.Div(html.Table([head, body], className="runs"), className="card scroll", tabIndex=0, role="region", **aria(label="Runs"))
-    other = {k: v for k, v in query.items() if k not in ("page", "pick")}
+    table = html.Div(html.Table([head, rows], className="runs"), className="card scroll", tabIndex=0, role="region", **aria(label="Runs"))
+    other = {k: v for k, v in query.items() if k != "page"}
     ways = [html.A(words, href=address("/", **other, page=n)) for words, n in (("Newer", at - 1), ("Older", at + 1)) if 1 <= n <= last]
-    return [table, *([html.P([f"Page {at} of {last} ", *ways], className="ways")] if last > 1 else [])]
+    return [*nothing, *([table] if ticked or found else []), *([html.P([f"Page {at} of {last} ", *ways], className="ways")] if last > 1 else [])]
+
+
+def _known(run_id: str) -> RunRow | None:
+    """A run by an id from an address."""
+    try:
+        found: RunRow | None = shared().library.run(run_id)
+    except LookupError:
+        return None
+    return found
+
+
+def _unticked(query: Query) -> dict[str, str]:
+    return {k: v for k, v in query.items() if k != "pick"}
 
 
 def _row(run: RunRow, picked: bool) -> html.Tr:
@@ -217,16 +234,17 @@ def callbacks(app: dash.Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("tracekit", "picked"),
         Output("compare-picked", "href"),
+        Output("run-query", "data"),
         Input({"type": "pick", "run": ALL}, "checked"),
         State({"type": "pick", "run": ALL}, "id"),
     )
 
 
 def refreshed(digest: str | None, query: Query) -> Any:
-    """The list anew, or nothing where it is as it was; where the first run comes, the page has to be drawn again."""
-    listed = guarded(lambda: listing(query), __name__)
+    """The list anew, with what is ticked by now, or nothing where no run changed; where the first run comes, the page has to be drawn again."""
+    listed = guarded(lambda: listing(_unticked(query)), __name__)
     now = _digest(listed if isinstance(listed, list) else [listed])
-    return (dash.no_update, dash.no_update) if now == digest else (as_json(listed), now)
+    return (dash.no_update, dash.no_update) if now == digest else (as_json(guarded(lambda: listing(query), __name__)), now)
 
 
 def opened(what: str, run_id: str) -> tuple[Any, ...]:

@@ -43,6 +43,21 @@ def test_what_names_no_layer_or_does_not_add_up_is_one_piece(layers: list[tuple[
     assert pieces(peaks(layers, 10))["activation"] == [(None, 10)]
 
 
+def test_layers_whose_long_names_begin_alike_are_not_added_up_and_have_ticks() -> None:
+    name = "module.module.decoder.really_long_names_of_modules_that_all_begin_alike.layers."
+    fig = memory.activations(peaks([(f"{name}{i}", i, 10 + i) for i in range(40)], 1000))
+    assert fig is not None
+    assert len(set(fig.data[0].x)) == 40 and fig.data[0].x[39].endswith("alike.layers.39")
+    assert list(fig.layout.xaxis.ticktext[:3]) == ["0", "2", "4"] and fig.layout.yaxis.title.text == "MiB"
+
+
+@pytest.mark.parametrize(("mib", "unit", "drawn"), [(9839, "GiB", 9839 / 1024), (98, "MiB", 98)])
+def test_memory_is_drawn_in_a_unit_that_suits_it(mib: int, unit: str, drawn: float) -> None:
+    fig = memory.peak_parts(peaks([(None, None, 1)], 1, mib))
+    assert fig is not None
+    assert (fig.layout.xaxis.title.text, {t.name: list(t.x) for t in fig.data}["unknown"]) == (unit, [drawn])
+
+
 def asked(limit: int | None = None) -> Result:
     rows = [("none, b=4", 6, 4, 50e6, 0, None), ("full, b=4", 3, 1, 70e6, 20e6, 7), ("selective, b=4", 5, 3, None, None, 5)]
     names = ["label", "memory_peak_bytes", "activation_peak_bytes", "step_ns", "recompute_ns", "largest_microbatch"]

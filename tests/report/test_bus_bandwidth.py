@@ -43,7 +43,10 @@ def test_what_is_unknown_is_counted_and_not_drawn() -> None:
 def test_only_steady_steps_are_drawn_where_there_are_any() -> None:
     rows = result(instance(8, 1.0, step=0), instance(8, 2.0, step=1))
     assert [t.y.tolist() for t in bus_bandwidth(rows, steps={1}).data] == [[2], [2]]
-    assert len(bus_bandwidth(rows, steps={7}).data[0].x) == 2
+    others = bus_bandwidth(rows, steps={7})
+    assert len(others.data[0].x) == 2
+    assert "of other steps: there are none in those asked for" in others.layout.annotations[0].text
+    assert "of other steps" not in bus_bandwidth(rows, steps={1}).layout.annotations[0].text
 
 
 def test_a_ceiling_is_drawn_where_a_link_speed_was_given_and_nowhere_else() -> None:

@@ -12,6 +12,7 @@ from tracekit.figures import FIGURES, activations, curve, layer_cost, peak_parts
 from tracekit.figures.embed import to_json
 from tracekit.figures.pipeline import gaps
 from tracekit.metrics.base import Result
+from tracekit.wording import duration
 
 
 def stacked(fig, row):
@@ -98,6 +99,11 @@ def test_a_gap_without_a_receive_is_no_waiting():
 
 def test_the_schedule_is_drawn_with_one_trace_per_kind():
     fig = schedule(pipeline().result("pipeline"))
+    # what a bar says where it is pointed at is its own length: the x of a bar that begins at 10 and is 5 long is 15
+    for bar in (t for t in fig.data if t.name in ("forward", "backward")):
+        said = [f"{duration(x * 1e6)}, from {duration(at * 1e6)}" for x, at in zip(bar.x, bar.base, strict=True)]
+        assert [text.split("<br>")[1] for text in bar.customdata] == said
+        assert "%{x" not in bar.hovertemplate
     assert [t.name for t in fig.data] == ["forward", "backward", "bubble: waits to receive", "bubble: fill and drain"]
     assert list(fig.data[0].text[:3]) == ["0", "1", "2"]
 

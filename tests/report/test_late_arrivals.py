@@ -121,6 +121,16 @@ def test_a_large_job_gives_a_small_figure_in_which_the_late_rank_stays(groups: i
     assert int(np.argmax(bar.x)) == latest and bar.x[latest] == pytest.approx(50 if size > 2 else 25, rel=0.1)  # of a pair the median lies between
     assert any("▸ rank 701" in text for text in fig.layout.yaxis.ticktext)
     assert "mean of neighbouring collectives" in words(fig) and "of neighbouring ranks" in words(fig)
+    # lanes without a tick are pointed at as well: each says its rank
+    assert fig.layout.yaxis.labelalias[str(latest)] == fig.layout.yaxis2.labelalias[str(latest)] == "rank 701"
+    assert len(fig.layout.yaxis.labelalias) == z.shape[0]
+
+
+def test_means_far_below_the_scale_of_the_panels_have_an_axis_of_their_own() -> None:
+    far = call("o", {2: 0, 3: 90_000}, "dp")
+    fig = late_arrivals(*results(call("a", {0: 0, 1: 400}), far))
+    axes = {fig.layout[f"xaxis{n}"].ticktext for n in (2, 4)}
+    assert axes == {("−200", "0", "200 ns"), ("−20", "0", "20 µs")}
 
 
 @given(st.lists(st.lists(st.integers(0, 99), min_size=3, max_size=3), min_size=1, max_size=300))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from tests.report.builder import MS
 from tracekit.figures import layer_cost
@@ -85,7 +86,10 @@ def test_eighty_layers_forward_backward_and_recomputed_are_all_drawn_and_their_n
     assert "embedding" in fig.layout.xaxis.ticktext
 
 
-def test_of_very_many_layers_the_longest_are_drawn_and_the_figure_says_so() -> None:
-    rows = [row(f"layers.{n}", duration_ns=(10 + n) * MS) for n in range(2000)]
+def test_of_very_many_layers_neighbours_are_added_and_no_direction_is_lost() -> None:
+    rows = [row(f"layers.{n}", d, duration_ns=10 * MS) for d in ("forward", "backward") for n in range(1000)]
     fig = layer_cost(Result(tables={"by_layer": table(*rows)}))
-    assert {len(t.x) for t in fig.data} == {320} and "320 of 2000" in note(fig)
+    assert {len(t.x) for t in fig.data} == {286} and "a bar adds 7 neighbouring layers: there are 2,000" in note(fig)
+    assert {d.split(", ")[1] for d in fig.data[0].customdata} == {"forward", "backward"}
+    assert fig.data[0].customdata[0] == "layers.0 … layers.6, forward" and fig.layout.xaxis.ticktext[0] == "0"
+    assert sum(map(sum, ([y for y in t.y if y == y] for t in fig.data if t.yaxis == "y"))) == pytest.approx(2000 * 10)

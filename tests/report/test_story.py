@@ -79,6 +79,9 @@ def test_a_bubble_that_is_spread_over_several_parts_is_named_as_a_whole():
     piped = run.result("pipeline")
     results = {**run.results, "budget": spread, "pipeline": Result({**piped.summary, "bubble_ns": 90}, piped.tables)}
     assert "the pipeline bubble: 90 ns per rank (29.0 % of the pipeline's window)" in story(FakeAnalysis(results, run.run).to_dict()).headline
+    less = budget({r: [("forward", None, 400), ("bubble", None, 60), ("comm_transfer", "dp", 40)] for r in range(4)}, [1])
+    said = story(FakeAnalysis({**results, "budget": less}, run.run).to_dict()).headline
+    assert "90 ns per rank (29.0 % of the pipeline's window; the step's account counts 60 ns of it, the rest as what runs meanwhile)." in said
 
 
 def test_a_run_without_recomputation_has_no_section_and_no_card_of_it():
@@ -253,3 +256,19 @@ def test_what_several_ranks_have_in_common_is_said_once():
     rows = [{"code": "step_warmup", "severity": "info", "message": "step 4 is warm-up", "rank": r} for r in range(4)]
     (one,) = findings_of({"health": {"findings": rows}})
     assert (one.code, one.where) == ("step_warmup", "ranks 0-3")
+
+
+@pytest.mark.parametrize(("slowest", "named"), [(100_900_000, False), (102_000_000, True)])
+def test_a_rank_is_called_the_slowest_only_where_it_is_slower(slowest, named):
+    run = tp()
+    times = Result(
+        {**run.results["step_time"].summary, "median_ns": 100_000_000, "slowest_rank": 1, "slowest_rank_median_ns": slowest}, run.results["step_time"].tables
+    )
+    (card,) = [c for c in story(FakeAnalysis({**run.results, "step_time": times}, run.run).to_dict()).cards if c.label == "Step time"]
+    assert ("102 ms on the slowest, rank 1" in card.detail) is named
+
+
+def test_the_number_of_one_rank_is_not_read_as_a_count():
+    run = tp()
+    said = dict(story(FakeAnalysis(run.results, {**run.run, "ranks": [0], "world_size": None, "steps": [6]}).to_dict()).run)
+    assert (said["rank"], said["step"], "ranks" in said) == ("0", "6", False)

@@ -51,7 +51,10 @@ def test_rank_numbers_are_joined_into_runs():
 
 
 def test_nothing_is_written_0_and_a_rounded_little_is_not():
-    assert fmt.column("idle_ns", [0, 100, 2_000_000])[1] == ["0", "0.000", "2.000"]
+    assert fmt.column("idle_ns", [0, 100, 2_000_000])[1] == ["0", "100 ns", "2.000"]
+    assert fmt.column("nbytes", [4, 192 * 2**20, 60_000])[1] == ["4 B", "192.0", "0.1"]
+    assert [fmt.percent(r) for r in (0, 0.0004, -0.0004, 0.0006)] == ["0.0 %", "< 0.1 %", "> -0.1 %", "0.1 %"]
+    assert fmt.column("idle_ratio", [0.5, 1e-5])[1] == ["50.0 %", "< 0.1 %"]
 
 
 def test_whole_means_of_counts_have_no_digits_after_the_point():

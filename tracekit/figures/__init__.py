@@ -30,12 +30,14 @@ class Drawing:
         metric: the metric whose Result it draws.
         caption: what it shows, one line.
         draw: (results by metric name, steady steps) -> Figure, or None where there is nothing to draw.
+        follows: whether it is of the steps it is given; else of the whole run, whichever they are.
     """
 
     name: str
     metric: str
     caption: str
     draw: Callable[[Callable[[str], Result], Collection[int] | None], go.Figure | None]
+    follows: bool = True
 
 
 #: Every figure, in the order of the report.
@@ -45,6 +47,7 @@ FIGURES: tuple[Drawing, ...] = (
         "budget",
         "Where the step goes, the job's mean: from its work to its whole length, the largest loss first.",
         lambda r, s: step_waterfall(r("budget")),
+        follows=False,
     ),
     Drawing("step_budget", "budget", "Where each rank's step went; the parts add up to the step.", lambda r, s: step_budget(r("budget"), steps=s)),
     Drawing("step_times", "step_time", "How long a step takes on each rank; a dot is a step.", lambda r, s: step_times(r("step_time"), steps=s)),
@@ -66,6 +69,7 @@ FIGURES: tuple[Drawing, ...] = (
         "straggler",
         "Who comes late: red is after the median rank of the group, blue before it. A straggler is a red row.",
         lambda r, s: late_arrivals(r("straggler"), r("collectives")),
+        follows=False,
     ),
     Drawing(
         "schedule",
@@ -73,16 +77,21 @@ FIGURES: tuple[Drawing, ...] = (
         "The schedule as it ran: one lane per rank, numbers are microbatches; the thin strip below is the same order on paper.",
         lambda r, s: schedule(r("pipeline"), steps=s),
     ),
-    Drawing("bubble_causes", "pipeline", "What causes the bubble; the closed form is the schedule alone.", lambda r, s: bubble_causes(r("pipeline"))),
+    Drawing(
+        "bubble_causes", "pipeline", "What causes the bubble; the closed form is the schedule alone.", lambda r, s: bubble_causes(r("pipeline")), follows=False
+    ),
     Drawing(
         "bubble_by_microbatches",
         "pipeline",
         "More microbatches, smaller bubble: the closed form, and this run.",
         lambda r, s: bubble_by_microbatches(r("pipeline")),
+        follows=False,
     ),
-    Drawing("memory_peak", "memory", "What the peak consists of; the categories add up to it.", lambda r, s: peak_parts(r("memory"), steps=s)),
-    Drawing("memory_curve", "memory", "Allocated memory of the fullest rank over time, its phases shaded.", lambda r, s: curve(r("memory"), steps=s)),
-    Drawing("activations", "memory", "Activations alive at the peak, by layer and microbatch.", lambda r, s: activations(r("memory"), steps=s)),
+    Drawing("memory_peak", "memory", "What the peak consists of; the categories add up to it.", lambda r, s: peak_parts(r("memory"), steps=s), follows=False),
+    Drawing(
+        "memory_curve", "memory", "Allocated memory of the fullest rank over time, its phases shaded.", lambda r, s: curve(r("memory"), steps=s), follows=False
+    ),
+    Drawing("activations", "memory", "Activations alive at the peak, by layer and microbatch.", lambda r, s: activations(r("memory"), steps=s), follows=False),
     Drawing(
         "in_flight", "memory", "Microbatches that each pipeline stage held at its peak, beside the closed form.", lambda r, s: in_flight(r("memory"), steps=s)
     ),

@@ -27,7 +27,8 @@ def bus_bandwidth(result: Result, *, steps: Collection[int] | None = None) -> go
     table = result.tables.get("instances")
     if table is None or not len(table):
         return None
-    chosen = table[table.step.isin(list(steps))] if steps is not None and table.step.isin(list(steps)).any() else table
+    mine = table.step.isin(list(steps)) if steps is not None else table.step.isna()
+    chosen = table[mine] if steps is not None and mine.any() else table
     known = chosen.busbw_gbps.notna() & chosen.nbytes.gt(0).fillna(False)
     if not known.any():
         return None
@@ -39,6 +40,8 @@ def bus_bandwidth(result: Result, *, steps: Collection[int] | None = None) -> go
         }
     )
     notes = [f"{len(points):,} collectives"]
+    if steps is not None and not mine.any() and table.step.notna().any():
+        notes.append("of other steps: there are none in those asked for")
     unknown = int((~known & chosen.kind.ne("barrier")).sum())
     if unknown:
         notes.append(f"{unknown:,} more whose size or transfer is unknown are not drawn")

@@ -50,7 +50,7 @@ def time_breakdown(result: Result, *, steps: Collection[int] | None = None) -> g
                 name=name,
                 orientation="h",
                 marker={"color": colour, "line": {"width": 0.5, "color": "white"}},
-                hovertemplate="%{y}: %{fullData.name}<br>%{x:.2f} ms<extra></extra>",
+                hovertemplate="%{y}: %{fullData.name}<br>%{x:,.4r} ms<extra></extra>",
             )
     fig.update_layout(barmode="stack")
     return theme.fit_legend(fig)

@@ -35,7 +35,7 @@ def step_budget(result: Result, *, steps: Collection[int] | None = None) -> go.F
             orientation="h",
             marker=theme.part_marker(name),
             customdata=(100 * values / means.loc[ranks].sum(axis=1)).to_numpy(),
-            hovertemplate="%{y}: %{fullData.name}<br>%{x:.2f} ms, %{customdata:.1f} % of the step<extra></extra>",
+            hovertemplate="%{y}: %{fullData.name}<br>%{x:,.4r} ms, %{customdata:.1f} % of the step<extra></extra>",
         )
     fig.update_layout(barmode="stack")
     return theme.fit_legend(fig)

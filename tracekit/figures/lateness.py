@@ -76,6 +76,7 @@ def _draw(fig: go.Figure, panel: Panel, row: int, pixels: int, named: Any, scale
         z=known.astype("float32"),
         x=columns,
         y=lanes,
+        name=f"{theme.label(panel.axis)}: after the median, {unit}",
         coloraxis="coloraxis",
         ygap=1 if pixels > 9 else 0,
         row=row,
@@ -86,8 +87,10 @@ def _draw(fig: go.Figure, panel: Panel, row: int, pixels: int, named: Any, scale
     if panel.unresolved.any():
         fig.add_heatmap(
             z=np.where(panel.unresolved, 1.0, np.nan).astype("float32"),
+            customdata=np.where(panel.unresolved, panel.late / factor, np.nan).astype("float32"),
             x=columns,
             y=lanes,
+            name=f"{theme.label(panel.axis)}: less than the clocks can tell, {unit}",
             colorscale=[[0, UNRESOLVED], [1, UNRESOLVED]],
             showscale=False,
             ygap=1 if pixels > 9 else 0,
@@ -99,6 +102,7 @@ def _draw(fig: go.Figure, panel: Panel, row: int, pixels: int, named: Any, scale
         y=lanes,
         x=panel.means / factor,
         orientation="h",
+        name=f"{theme.label(panel.axis)}: mean, {unit}",
         showlegend=False,
         row=row,
         col=2,
@@ -115,7 +119,11 @@ def _draw(fig: go.Figure, panel: Panel, row: int, pixels: int, named: Any, scale
     text = [stands_out % words[i] if panel.ranks[i] == named else words[i] for i in shown]
     fig.update_yaxes(tickvals=shown, ticktext=text, range=[len(lanes) - 0.5, -0.5], showgrid=False, tickfont={"size": 12 if pixels > 9 else 10}, row=row, col=1)
     fig.update_yaxes(showgrid=False, row=row, col=2)
-    fig.update_xaxes(ticksuffix=f" {unit}", showticksuffix="last", nticks=4, zeroline=True, zerolinecolor=theme.GREY, showgrid=True, row=row, col=2)
+    # a lane that has no tick is told by its rank all the same, where it is pointed at and in what is saved
+    fig.update_yaxes(labelalias={str(i): word for i, word in enumerate(words)}, row=row)
+    marks = _marks(float(np.abs(panel.means).max()))
+    means = {"tickvals": [ns / factor for ns, _ in marks], "ticktext": [word for _, word in marks]}
+    fig.update_xaxes(**means, zeroline=True, zerolinecolor=theme.GREY, showgrid=True, row=row, col=2)
     step = {"tickvals": [x for x, _ in panel.steps], "ticktext": [w for _, w in panel.steps]} if 0 < len(panel.steps) <= 12 else {"showticklabels": False}
     # where no tick label stands on the axis, plotly.js cannot place a title with a standoff: it logs an error
     below = {"text": "collectives of a group, first to last", "standoff": None}
@@ -138,6 +146,20 @@ def _unit(top: float) -> tuple[float, str]:
     (1000000.0, 'ms')
     """
     return next(((size, name) for size, name in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if top >= size), (1.0, "ns"))
+
+
+def _marks(top: float) -> list[tuple[float, str]]:
+    """Places and words on an axis of times to both sides of 0: a round time that the longest bar reaches, in a unit of its own.
+
+    >>> _marks(270.0)
+    [(-200.0, '−200'), (0.0, '0'), (200.0, '200 ns')]
+    """
+    if top <= 0:
+        return [(0.0, "0")]
+    power = 10.0 ** np.floor(np.log10(top))
+    mark = float(power * max(m for m in (1, 2, 5) if m * power <= top))
+    size, unit = _unit(mark)
+    return [(-mark, f"−{mark / size:g}"), (0.0, "0"), (mark, f"{mark / size:g} {unit}")]
 
 
 def _short(ns: float) -> str:

@@ -23,10 +23,12 @@ _WIDE, _DIGIT = 880, 7
 _FEWEST = 12
 _DIRECTIONS = [Direction.FORWARD, Direction.BACKWARD, Direction.RECOMPUTE, Direction.PARAMETER, Direction.GRADIENT, Direction.OPTIMIZER]
 _UNKNOWN = "unknown"
+#: Colour of what compute hides: the less it is seen the better.
+HIDDEN = theme.lighter("#B5651D", 0.65)
 #: Column -> name, colour; by panel. Each panel adds up to the time of the calls.
 _PANELS = (
     (("wait_ns", "waiting for the last rank", theme.RED), ("moving_ns", "transfer", theme.YELLOW), ("unsplit_ns", _UNKNOWN, theme.GREY)),
-    (("exposed_ns", "exposed", "#B5651D"), ("hidden_ns", "hidden behind compute", theme.lighter("#B5651D", 0.65)), ("unseen_ns", _UNKNOWN, theme.GREY)),
+    (("exposed_ns", "exposed", "#B5651D"), ("hidden_ns", "hidden behind compute", HIDDEN), ("unseen_ns", _UNKNOWN, theme.GREY)),
 )
 _PARTS = [column for panel in _PANELS for column, _, _ in panel]
 #: Directions of the data axes: their buckets are far larger, so they have a scale of their own.
@@ -115,13 +117,27 @@ def _drawn(costs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         rest = costs[outside]
         notes.append("of no layer: " + ", ".join(f"{d} {duration(float(ns))}" for d, ns in zip(rest["direction"], rest["duration_ns"], strict=True)))
         costs = costs[~outside]
+    costs = costs.assign(tick=[_short(name, number) for name, number in zip(costs["name"], costs["number"], strict=True)])
     if len(costs) > LIMIT:
-        notes.append(f"{LIMIT} of {len(costs)} layers and directions: the longest")
-        costs = costs.loc[costs["duration_ns"].nlargest(LIMIT).index.sort_values()]
+        each = -(-len(costs) // LIMIT)
+        notes.append(f"a bar adds {each} neighbouring layers: there are {len(costs):,} layers and directions")
+        costs = _joined(costs, each)
     unknown = int((costs["unsplit_ns"].notna() | costs["unseen_ns"].notna()).sum())
     if unknown:
         notes.append(f"grey: the split is unknown, in {unknown} of {len(costs)} bars")
     return costs, notes
+
+
+def _joined(costs: pd.DataFrame, each: int) -> pd.DataFrame:
+    """Bars of so many neighbours of one direction added, in their order; what is unknown of all of them stays so."""
+    place = costs.groupby("direction", sort=False).cumcount() // each
+    by = costs.assign(_p=place, _d=pd.factorize(costs["direction"])[0]).groupby(["_d", "_p"], sort=True)
+    sums = by[["count", "duration_ns", *_PARTS]].sum(min_count=1)
+    ends = by.agg(direction=("direction", "first"), number=("number", "first"), name=("name", "first"), last=("name", "last"), tick=("tick", "first"))
+    # a bucket's own name is a span already
+    first, last = ends["name"].str.split(" … ").str[0], ends["last"].str.split(" … ").str[-1]
+    names = [str(span_of_layers(one, to)) for one, to in zip(first, last, strict=True)]
+    return pd.concat([ends.assign(name=names).drop(columns="last"), sums], axis=1).reset_index(drop=True)
 
 
 def _column(costs: pd.DataFrame) -> Column:
@@ -147,7 +163,7 @@ def _bars(fig: go.Figure, costs: pd.DataFrame, row: int, column: int, panel: lis
             showlegend=column == 1,
             marker={"color": colour, "line": {"width": 0}},
             customdata=names,
-            hovertemplate="%{customdata}<br>%{fullData.name}: %{y:.3f} ms<extra></extra>",
+            hovertemplate="%{customdata}<br>%{fullData.name}: %{y:,.4r} ms<extra></extra>",
             row=row,
             col=column,
         )
@@ -189,7 +205,7 @@ def _frame(fig: go.Figure, block: Block, at: int, columns: int) -> None:
 
 def _ticks(costs: pd.DataFrame, pixels: float) -> tuple[list[float], list[str], bool]:
     """Places and words on the x axis, as many as have room at so many pixels per bar, and whether they are slanted; names go before numbers."""
-    words = [_short(name, number) for name, number in zip(costs["name"], costs["number"], strict=True)]
+    words = costs["tick"].tolist()
     slant = max(map(len, words)) * _DIGIT > pixels and max(map(len, words)) > 4
     each = next((step for step in (1, 2, 5, 10, 20, 50) if 30 / pixels <= step), 100)
     taken: list[tuple[float, float, str]] = []

@@ -14,17 +14,18 @@ from tracekit.figures import theme
 from tracekit.metrics.base import Result
 from tracekit.wording import sizes
 
-MIB = 2**20
 #: Phase -> colour of its band; past so many bands or steps none are drawn: they would be noise.
 _BANDS = {"forward": theme.BLUE, "backward": theme.GREEN, "optimizer": theme.PURPLE}
 _MOST_BANDS, _MOST_STEPS = 80, 12
+#: Letters of all names below layers side by side; where they are more their numbers stand there, at so many places at most.
+_LETTERS, _MOST_TICKS, _SHORT = 110, 25, 8
 #: Pieces into which the activations of a peak are divided at most.
 _MOST_PIECES = 32
 _PLACE = ("rank", "capture", "device_type", "device")
 
 
 def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
-    """Allocated memory of the fullest device over time, in MiB and ms since the curve's start (records, where they have no times), its peak marked."""
+    """Allocated memory of the fullest device over time, in ms since the curve's start (records, where they have no times), its peak marked."""
     table = result.tables.get("curve")
     peak = _fullest(result)
     if table is None or not len(table) or peak is None:
@@ -36,19 +37,20 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
     start = line.ts_ns.iloc[0] if timed else 0
     x = (line.ts_ns - start).to_numpy(np.int64) / 1e6 if timed else line.record.to_numpy(np.int64)
     unit = "ms" if timed else ""
+    scale, size = theme.bytes_unit(float(peak["allocated_peak_bytes"]))
     both = "reserved_bytes" in line and bool(line.reserved_bytes.notna().any())
     fig = theme.figure("ms since the recording began" if timed else "record (they have no times)", height=340, legend=both)
     fig.add_scatter(
-        x=x, y=(line.allocated_bytes / MIB).to_numpy(), name="allocated", line={"color": theme.BLUE, "width": 2, "shape": "hv"}, fill="tozeroy",
+        x=x, y=(line.allocated_bytes / scale).to_numpy(), name="allocated", line={"color": theme.BLUE, "width": 2, "shape": "hv"}, fill="tozeroy",
         fillcolor="rgba(68,119,170,0.12)", customdata=line.phase.astype(object).where(line.phase.notna(), "").to_list() if "phase" in line else None,
-        hovertemplate=f"%{{y:.1f}} MiB at %{{x}} {unit} %{{customdata}}<extra></extra>",
+        hovertemplate=f"%{{y:,.4r}} {size} at %{{x}} {unit} %{{customdata}}<extra></extra>",
     )  # fmt: skip
     if both:
         fig.add_scatter(
-            x=x, y=(line.reserved_bytes.astype("float64") / MIB).to_numpy(), name="reserved", line={"color": theme.GREY, "width": 1.5, "shape": "hv"}
+            x=x, y=(line.reserved_bytes.astype("float64") / scale).to_numpy(), name="reserved", line={"color": theme.GREY, "width": 1.5, "shape": "hv"}
         )
     _bands(fig, line, x)
-    top = peak["allocated_peak_bytes"] / MIB
+    top = peak["allocated_peak_bytes"] / scale
     at = (peak["allocated_peak_ts_ns"] - start) / 1e6 if timed else int(x[int(line.allocated_bytes.to_numpy(np.int64).argmax())])
     right = at > 0.6 * x[-1]
     text = f"peak {sizes(peak['allocated_peak_bytes'])}, {_name(result, peak)}"
@@ -56,7 +58,7 @@ def curve(result: Result, *, steps: Collection[int] | None = None) -> go.Figure 
         x=at, y=top, text=text, showarrow=True, arrowhead=2, arrowcolor=theme.RED, ax=-40 if right else 40, ay=-26,
         xanchor="right" if right else "left", font={"color": theme.INK, "size": 13},
     )  # fmt: skip
-    fig.update_yaxes(title_text="MiB", range=[0, top * 1.2])
+    fig.update_yaxes(title_text=size, range=[0, top * 1.2])
     return fig
 
 
@@ -104,7 +106,7 @@ def in_flight(result: Result, *, steps: Collection[int] | None = None) -> go.Fig
 
 
 def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
-    """The peak of each rank in MiB, stacked by category, activations layer by layer within it; the categories add up to the peak."""
+    """The peak of each rank, stacked by category, activations layer by layer within it; the categories add up to the peak."""
     table = _whole(result)
     if table is None or not len(table):
         return None
@@ -113,23 +115,26 @@ def peak_parts(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
         note = f"{theme.RANK_LIMIT} of {len(table)} ranks: the fullest"
         table = table.nlargest(theme.RANK_LIMIT, "allocated_peak_bytes").sort_values("rank")
     rows = [_name(result, row) for _, row in table.iterrows()]
-    fig = theme.figure("MiB", height=theme.lane_height(len(rows)), rows=rows, note=note)
+    unit = theme.bytes_unit(float(table["allocated_peak_bytes"].max()))
+    scale, size = unit
+    fig = theme.figure(size, height=theme.lane_height(len(rows)), rows=rows, note=note)
     for name, colour in theme.MEMORY.items():
         values = table.get(f"{name}_bytes")
         if name == "temporary" and values is not None and "communication_bytes" in table:
             values = values - table["communication_bytes"].fillna(0)  # drawn apart
-        if name == "activation" and values is not None and values.fillna(0).any() and _by_layer(fig, result, table, rows):
+        if name == "activation" and values is not None and values.fillna(0).any() and _by_layer(fig, result, table, rows, unit):
             continue
         if values is not None and values.fillna(0).any():
             fig.add_bar(
-                y=rows, x=(values.astype("float64") / MIB).to_numpy(), name=name.replace("_", " "), orientation="h",
-                marker={"color": colour, "line": {"width": 0.5, "color": "white"}}, hovertemplate="%{y}: %{fullData.name}<br>%{x:.1f} MiB<extra></extra>",
+                y=rows, x=(values.astype("float64") / scale).to_numpy(), name=name.replace("_", " "), orientation="h",
+                marker={"color": colour, "line": {"width": 0.5, "color": "white"}},
+                hovertemplate=f"%{{y}}: %{{fullData.name}}<br>%{{x:,.4r}} {size}<extra></extra>",
             )  # fmt: skip
     fig.update_layout(barmode="stack")
     return theme.fit_legend(fig)
 
 
-def _by_layer(fig: go.Figure, result: Result, peaks: pd.DataFrame, names: list[str]) -> bool:
+def _by_layer(fig: go.Figure, result: Result, peaks: pd.DataFrame, names: list[str], unit: tuple[float, str]) -> bool:
     """Draw the activations of each peak as one piece per layer (past ``_MOST_PIECES`` per run of layers); False where no layer is known."""
     layers = result.tables.get("by_layer")
     if layers is None or not len(layers) or layers["layer_index"].notna().sum() == 0:
@@ -149,9 +154,9 @@ def _by_layer(fig: go.Figure, result: Result, peaks: pd.DataFrame, names: list[s
     words = [_run_of_layers(a, b) for a, b in zip(drawn["first"], drawn["last"], strict=True)]
     colours = np.array([theme.MEMORY["activation"], theme.lighter(theme.MEMORY["activation"], 0.35)])
     fig.add_bar(
-        y=drawn["row"].tolist(), x=(drawn["nbytes"].astype("float64") / MIB).to_numpy(), name="activation", orientation="h", customdata=words,
+        y=drawn["row"].tolist(), x=(drawn["nbytes"].astype("float64") / unit[0]).to_numpy(), name="activation", orientation="h", customdata=words,
         marker={"color": colours[drawn["shade"]].tolist(), "line": {"width": 0.5, "color": "white"}},
-        hovertemplate="%{y}: activation, %{customdata}<br>%{x:.1f} MiB<extra></extra>",
+        hovertemplate=f"%{{y}}: activation, %{{customdata}}<br>%{{x:,.4r}} {unit[1]}<extra></extra>",
     )  # fmt: skip
     return True
 
@@ -163,7 +168,7 @@ def _run_of_layers(first: Any, last: Any) -> str:
 
 
 def activations(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
-    """Activations alive at the peak of the fullest rank, MiB per layer."""
+    """Activations alive at the peak of the fullest rank, per layer."""
     table, peak = result.tables.get("by_layer"), _fullest(result)
     if table is None or not len(table) or peak is None:
         return None
@@ -171,7 +176,8 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
     rows = table[same & _same(table, peak, *_PLACE)].sort_values("layer_index")
     if not len(rows):
         return None
-    names = [theme.label(n) if isinstance(n, str) else "no layer" for n in rows.layer]
+    names = theme.labels([n if isinstance(n, str) else "no layer" for n in rows.layer])
+    scale, size = theme.bytes_unit(float(rows.activation_bytes.astype("float64").max()))
     stacked = _by_microbatch(result, peak, rows.layer)
     if stacked is not None:
         fig = theme.figure(f"layer ({_name(result, peak)}, at its peak)", height=320)
@@ -179,19 +185,29 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
             values = stacked[microbatch]
             word = "no microbatch" if microbatch < 0 else f"microbatch {microbatch}"
             colour = theme.GREY if microbatch < 0 else theme.lighter("#997700", 0.75 * number / max(1, stacked.shape[1] - 1))
-            fig.add_bar(x=names, y=(values / MIB).to_numpy(), name=word, marker={"color": colour, "line": {"width": 0.5, "color": "white"}})
+            fig.add_bar(x=names, y=(values / scale).to_numpy(), name=word, marker={"color": colour, "line": {"width": 0.5, "color": "white"}})
         fig.update_layout(barmode="stack")
-        fig.update_xaxes(showgrid=False, type="category")
-        fig.update_yaxes(title_text="MiB")
+        fig.update_xaxes(showgrid=False, type="category", **_places(names, rows.layer_index))
+        fig.update_yaxes(title_text=size)
         return theme.fit_legend(fig)
     fig = theme.figure(f"layer ({_name(result, peak)}, at its peak)", height=300, legend=False)
     fig.add_bar(
-        x=names, y=(rows.activation_bytes.astype("float64") / MIB).to_numpy(), marker={"color": theme.YELLOW},
-        hovertemplate="%{x}: %{y:.2f} MiB<extra></extra>",
+        x=names, y=(rows.activation_bytes.astype("float64") / scale).to_numpy(), marker={"color": theme.YELLOW},
+        hovertemplate=f"%{{x}}: %{{y:,.4r}} {size}<extra></extra>",
     )  # fmt: skip
-    fig.update_xaxes(showgrid=False, type="category")
-    fig.update_yaxes(title_text="MiB")
+    fig.update_xaxes(showgrid=False, type="category", **_places(names, rows.layer_index))
+    fig.update_yaxes(title_text=size)
     return fig
+
+
+def _places(names: list[str], numbers: pd.Series) -> dict[str, Any]:
+    """Ticks of layers side by side: their names where there is room, else the numbers of some."""
+    if sum(map(len, names)) <= _LETTERS:
+        return {}
+    words = [name if pd.isna(n) else str(int(n)) for name, n in zip(names, numbers, strict=True)]
+    each = -(-len(words) // _MOST_TICKS)
+    shown = range(0, len(words), each)
+    return {"tickvals": [names[i] for i in shown], "ticktext": [words[i][-_SHORT:] for i in shown], "tickangle": 0}
 
 
 def _by_microbatch(result: Result, peak: pd.Series, layers: pd.Series) -> pd.DataFrame | None:

@@ -10,13 +10,12 @@ from tracekit.figures import theme
 from tracekit.metrics.base import Result
 from tracekit.wording import sizes
 
-MIB = 2**20
 #: A limit of more than so many times the highest peak is only written: its line would flatten every bar.
 _FAR = 2
 
 
 def alternatives(result: Result) -> go.Figure | None:
-    """Two bars per alternative of a memory what-if: its peak in MiB and its step in ms; the limit is a line, what does not fit is pale."""
+    """Two bars per alternative of a memory what-if: its peak and its step in ms; the limit is a line, what does not fit is pale."""
     table = result.tables.get("alternatives")
     if table is None or not len(table):
         return None
@@ -26,7 +25,8 @@ def alternatives(result: Result) -> go.Figure | None:
     fits = shown["memory_peak_bytes"].le(limit) if limit is not None else pd.Series(True, index=shown.index)
     panels = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.04, column_widths=[0.5, 0.5])
     fig = theme.figure("", height=theme.lane_height(len(rows)) + 20, rows=rows, note=_note(table, shown, fits, limit), panels=panels)
-    fig.update_xaxes(title_text="peak, MiB", rangemode="tozero", col=1)
+    unit, size = theme.bytes_unit(float(shown["memory_peak_bytes"].max()))
+    fig.update_xaxes(title_text=f"peak, {size}", rangemode="tozero", col=1)
     fig.update_xaxes(title_text="step, ms", rangemode="tozero", col=2)
     fig.update_yaxes(showticklabels=True, col=1)
     pale = [1.0 if ok else 0.35 for ok in fits]
@@ -36,7 +36,7 @@ def alternatives(result: Result) -> go.Figure | None:
         ("beside activations", kept.clip(lower=0), theme.GREY),
         ("activations", shown["memory_peak_bytes"] - kept.clip(lower=0), theme.MEMORY["activation"]),
     ):
-        _bars(fig, rows, values.astype("float64") / MIB, name, colour, pale, "MiB", 1)
+        _bars(fig, rows, values.astype("float64") / unit, name, colour, pale, size, 1)
     again = shown["recompute_ns"].astype("Float64")
     work = (shown["step_ns"].astype("Float64") - again) / 1e6
     for name, values, colour in (("step", work, theme.BLUE), ("repeated forward", again / 1e6, theme.lighter(theme.RED, 0.3))):
@@ -46,9 +46,9 @@ def alternatives(result: Result) -> go.Figure | None:
         if pd.isna(one["step_ns"]):
             _say(fig, row, 0.0, "unknown", 2)
         if pd.notna(one["largest_microbatch"]):
-            _say(fig, row, float(one["memory_peak_bytes"]) / MIB, f"b ≤ {one['largest_microbatch']}", 1)
+            _say(fig, row, float(one["memory_peak_bytes"]) / unit, f"b ≤ {one['largest_microbatch']}", 1)
     if limit is not None and limit <= _FAR * shown["memory_peak_bytes"].max():
-        fig.add_vline(x=limit / MIB, line={"color": theme.RED, "width": 1.5, "dash": "dash"}, row=1, col=1)
+        fig.add_vline(x=limit / unit, line={"color": theme.RED, "width": 1.5, "dash": "dash"}, row=1, col=1)
     return theme.fit_legend(fig)
 
 
@@ -56,7 +56,7 @@ def _bars(fig: go.Figure, rows: list[str], values: pd.Series, name: str, colour:
     fig.add_bar(
         y=rows, x=[None if pd.isna(v) else float(v) for v in values], name=name, orientation="h",
         marker={"color": colour, "opacity": pale, "line": {"width": 0.5, "color": "white"}},
-        hovertemplate=f"%{{y}}: {name}<br>%{{x:.3f}} {unit}<extra></extra>", row=1, col=column,
+        hovertemplate=f"%{{y}}: {name}<br>%{{x:,.4r}} {unit}<extra></extra>", row=1, col=column,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from tracekit.figures import theme
 from tracekit.metrics.base import Result
+from tracekit.wording import duration
 
 LANES = 16
 #: Bars that a browser draws at ease; with more microbatches the drawing shows the beginning of the step.
@@ -75,8 +76,8 @@ def _on_paper(fig: go.Figure, ideal: pd.DataFrame | None, actions: pd.DataFrame,
             width=0.1,
             offset=-0.45,
             marker={"color": theme.ACTIONS[action], "opacity": 0.6, "line": {"width": 0.7, "color": "white"}},
-            customdata=part["microbatch"].astype(str).to_list(),
-            hovertemplate="on paper: " + theme.ACTION_WORDS[action] + " of microbatch %{customdata}<br>%{x:.2f} ms, from %{base:.2f} ms<extra></extra>",
+            customdata=_told("microbatch " + part["microbatch"].astype(str), part["end_ns"] - part["start_ns"], part["start_ns"]),
+            hovertemplate="on paper: " + theme.ACTION_WORDS[action] + " of %{customdata}<extra></extra>",
         )
 
 
@@ -183,9 +184,14 @@ def _bars(
         textangle=0,
         constraintext="inside",
         insidetextfont={"color": letters, "size": 11},
-        customdata=hover if hover is not None else [""] * len(part),
-        hovertemplate="%{y}: %{fullData.name} %{customdata}<br>%{x:.2f} ms, from %{base:.2f} ms<extra></extra>",
+        customdata=_told(pd.Series("" if hover is None else hover, index=part.index), part.end_ns - part.start_ns, part.start_ns - start),
+        hovertemplate="%{y}: %{fullData.name} %{customdata}<extra></extra>",
     )
+
+
+def _told(what: pd.Series, lengths: pd.Series, starts: pd.Series) -> list[str]:
+    """What is said of a bar: how long it is and where it begins. The ``x`` of a bar that does not begin at 0 is its end, where it is pointed at."""
+    return [f"{w}<br>{duration(length)}, from {duration(at)}" for w, length, at in zip(what, lengths.tolist(), starts.tolist(), strict=True)]
 
 
 def _lane(rank: int, actions: pd.DataFrame) -> str:

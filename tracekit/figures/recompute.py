@@ -13,7 +13,6 @@ from tracekit.metrics.base import Result
 
 #: Layers whose bars and names can be told apart.
 LAYER_LIMIT = 48
-_MIB = 2**20
 
 
 def recompute_cost(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
@@ -36,14 +35,14 @@ def recompute_cost(result: Result, *, steps: Collection[int] | None = None) -> g
     ):
         fig.add_bar(
             y=rows, x=(means[column] / 1e6).to_numpy(), name=name, orientation="h", marker={"color": colour, "line": {"width": 0.5, "color": "white"}},
-            hovertemplate="%{y}: %{fullData.name}<br>%{x:.2f} ms<extra></extra>",
+            hovertemplate="%{y}: %{fullData.name}<br>%{x:,.4r} ms<extra></extra>",
         )  # fmt: skip
     fig.update_layout(barmode="stack")
     return theme.fit_legend(fig)
 
 
 def recompute_saving(result: Result, *, steps: Collection[int] | None = None) -> go.Figure | None:
-    """Bars of the metric ``recompute``, table ``layers``: ms repeated beside MiB saved of each layer, means over ranks and steps.
+    """Bars of the metric ``recompute``, table ``layers``: ms repeated beside bytes saved of each layer, means over ranks and steps.
 
     None where no layer was repeated; a layer of which it is not known what it saves has no bar on that side, and the note says so.
     """
@@ -65,17 +64,18 @@ def recompute_saving(result: Result, *, steps: Collection[int] | None = None) ->
         notes.append(f"what {int(means.saved.isna().sum())} of {len(means)} layers save is unknown")
     sources = {"measured": "measured against a kept layer", "closed_form": "by the closed form"}
     notes.append("saved: " + ", ".join(words for source, words in sources.items() if again.saved_source.eq(source).any()))
-    rows = [theme.label(layer) for layer in means.layer]
+    rows = theme.labels(means.layer, 40)
     panels = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.04)
     fig = theme.figure("", height=theme.lane_height(len(rows)), rows=rows, note="; ".join(notes), panels=panels)
     _side(fig, 1, rows, means.again_ns / 1e6, "forward again (recomputation)", "ms", theme.PURPLE)
-    _side(fig, 2, rows, means.saved / _MIB, "activation memory saved at the peak", "MiB", theme.BLUE)
+    unit, size = theme.bytes_unit(float(means.saved.max()))
+    _side(fig, 2, rows, means.saved / unit, "activation memory saved at the peak", size, theme.BLUE)
     fig.update_xaxes(title_text="ms repeated per step", col=1)
-    fig.update_xaxes(title_text="MiB saved", col=2)
+    fig.update_xaxes(title_text=f"{size} saved", col=2)
     return theme.fit_legend(fig)
 
 
 def _side(fig: go.Figure, column: int, rows: list[str], values: pd.Series, name: str, unit: str, colour: str) -> None:
     x = [None if pd.isna(v) else float(v) for v in values]
-    hover = f"%{{y}}: {name}<br>%{{x:.2f}} {unit}<extra></extra>"
+    hover = f"%{{y}}: {name}<br>%{{x:,.4r}} {unit}<extra></extra>"
     fig.add_trace(go.Bar(y=rows, x=x, name=name, orientation="h", marker={"color": colour}, hovertemplate=hover), row=1, col=column)

@@ -23,12 +23,12 @@ def budgets(parts: Mapping[str, Mapping[str, float]]) -> go.Figure | None:
     frame = frame.reindex(list(parts))
     whole = frame.sum(axis=1)
     shares = 100 * frame.div(whole.where(whole > 0), axis=0)
-    rows = [theme.label(r) for r in frame.index]
+    rows = theme.labels(frame.index)
     fig = theme.figure("% of the step", height=theme.lane_height(len(rows)), rows=rows)
     for part in order(shares):
         fig.add_bar(
             y=rows, x=shares[part].to_numpy(), name=theme.label(part), orientation="h", marker=theme.part_marker(part),
-            customdata=(frame[part] / 1e6).to_numpy(), hovertemplate="%{y}: %{fullData.name}<br>%{x:.1f} %, %{customdata:.2f} ms<extra></extra>",
+            customdata=(frame[part] / 1e6).to_numpy(), hovertemplate="%{y}: %{fullData.name}<br>%{x:.1f} %, %{customdata:,.4r} ms<extra></extra>",
         )  # fmt: skip
     fig.update_layout(barmode="stack")
     fig.update_xaxes(range=[0, 100])

@@ -32,7 +32,7 @@ def step_times(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
     fig = theme.figure("ms per step", height=theme.lane_height(len(rows)), rows=rows, note=note, legend=several)
     fig.add_bar(
         y=rows, x=medians.to_numpy(), name="median of the steps that count", orientation="h",
-        marker={"color": theme.lighter(theme.BLUE, 0.35), "line": {"width": 0}}, hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
+        marker={"color": theme.lighter(theme.BLUE, 0.35), "line": {"width": 0}}, hovertemplate="%{y}: %{x:,.4r} ms<extra></extra>",
     )  # fmt: skip
     for name, part, symbol in (("a step", table[counted], "circle"), ("left out: cut, warm-up or not chosen", table[~counted], "circle-open")):
         part = part[part["rank"].isin(medians.index)]
@@ -40,7 +40,7 @@ def step_times(result: Result, *, steps: Collection[int] | None = None) -> go.Fi
             fig.add_scatter(
                 y=("rank " + part["rank"].astype(str)).to_list(), x=(part.window_ns.astype("float64") / 1e6).to_numpy(), mode="markers", name=name,
                 marker={"symbol": symbol, "size": 8, "color": theme.SOFT, "line": {"width": 1, "color": theme.SOFT}},
-                customdata=part.step.to_list(), hovertemplate="%{y}, step %{customdata}: %{x:.2f} ms<extra></extra>",
+                customdata=part.step.to_list(), hovertemplate="%{y}, step %{customdata}: %{x:,.4r} ms<extra></extra>",
             )  # fmt: skip
     fig.update_xaxes(rangemode="tozero")
     return theme.fit_legend(fig) if several else fig

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable
 
 import plotly.graph_objects as go
 
@@ -72,8 +73,34 @@ def part_marker(name: str) -> dict[str, object]:
 
 
 def label(text: object) -> str:
-    """A name from a trace for use in a figure: plotly reads a little HTML, so it is escaped."""
-    return html.escape(clean(text, 60), quote=False)
+    """A name from a trace for use in a figure: plotly reads a little HTML, so it is escaped; a long one is cut in its middle."""
+    return html.escape(_cut(str(text), 60), quote=False)
+
+
+def _cut(text: str, limit: int) -> str:
+    line = clean(text, len(text) + 1)
+    return line if len(line) <= limit else f"{line[: limit // 4]}…{line[-(limit - limit // 4 - 1) :]}"
+
+
+def labels(names: Iterable[object], limit: int = 60) -> list[str]:
+    """Names from a trace as the places of an axis: each in so many letters, and as different as they were.
+
+    Long ones are cut in their middle, for it is the ends that tell layers apart; marks at one place would be added up.
+
+    >>> labels(["layers.0", "a.b.c.d.layers.0", "a.b.c.d.layers.1", "layers.0"], 12)
+    ['layers.0', 'a.b…layers.0', 'a.b…layers.1', 'layers.0']
+    """
+    made: dict[str, str] = {}
+    taken: set[str] = set()
+    words = [str(name) for name in names]
+    for name in words:
+        if name not in made:
+            cut, number = _cut(name, limit), 1
+            while (one := cut if number == 1 else f"{cut} ({number})") in taken:
+                number += 1
+            taken.add(one)
+            made[name] = html.escape(one, quote=False)
+    return [made[name] for name in words]
 
 
 def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: str = "", legend: bool = True, panels: go.Figure | None = None) -> go.Figure:
@@ -102,7 +129,7 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
         "hoverlabel": {"bgcolor": "white", "font": {"color": INK}, "bordercolor": GREY},
-        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "xanchor": "left", "traceorder": "normal", "font": {"size": 12}},
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "xanchor": "left", "traceorder": "normal", "font": {"size": 12}, "maxheight": 1},
         "showlegend": legend,
         "bargap": 0.28,
     }
@@ -115,15 +142,26 @@ def figure(x_title: str, *, height: int, rows: list[str] | None = None, note: st
     return panels
 
 
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """Bytes of a unit and its name, in which the largest of some sizes reads well; MiB at least where nothing is known.
+
+    >>> bytes_unit(8.7 * 2**30), bytes_unit(3 * 2**20), bytes_unit(0)
+    ((1073741824.0, 'GiB'), (1048576.0, 'MiB'), (1048576.0, 'MiB'))
+    """
+    units = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+    return next((unit for unit in units if largest >= unit[0]), units[2] if not largest > 0 else (1.0, "B"))
+
+
 def lane_height(lanes: int) -> int:
     """Pixels for a figure of that many horizontal lanes."""
     return 120 + (34 if lanes <= 12 else 22) * lanes
 
 
 def fit_legend(fig: go.Figure, width: int = 900) -> go.Figure:
-    """The same figure, higher by the lines its legend needs at that width: plotly sets entries in columns of equal width."""
+    """The same figure, higher by the lines its legend needs at that width: plotly sets entries in columns of equal width, beside the names of rows."""
     entries = [len(trace.name or "") for trace in fig.data if trace.showlegend is not False]
     if entries:
-        columns = max(1, width // int(6.6 * max(entries) + 46))
+        beside = 7 * max((len(str(row)) for row in fig.layout.yaxis.categoryarray or ()), default=0)
+        columns = max(1, int((width - beside) // int(6.6 * max(entries) + 46)))
         fig.update_layout(height=fig.layout.height + 19 * (-(-len(entries) // columns) - 1))
     return fig

@@ -44,13 +44,13 @@ def step_waterfall(result: Result, *, rank: int | None = None) -> go.Figure | No
     as_told = "%{customdata}<extra></extra>"
     colours = [theme.part_colour(n) for n in rows["name"]]
     fig.add_bar(
-        y=[*lanes, "step"], x=[*kept / 1e6, whole / 1e6], base=[*start / 1e6, 0.0], orientation="h", showlegend=False,
+        y=[*lanes, "step"], x=[*kept / 1e6, whole / 1e6], base=[*start / 1e6, 0.0], orientation="h", showlegend=False, name="stays",
         marker={"color": [*colours, theme.SOFT], "line": {"width": 0}}, customdata=[*hover, f"step: {duration(whole)}"], hovertemplate=as_told,
     )  # fmt: skip
     if back.gt(0).any():
         pattern = {"shape": "/", "fillmode": "replace", "fgcolor": colours, "bgcolor": [theme.lighter(c, 0.7) for c in colours], "size": 7, "solidity": 0.35}
         fig.add_bar(
-            y=lanes, x=back / 1e6, base=(start + kept) / 1e6, orientation="h", showlegend=False,
+            y=lanes, x=back / 1e6, base=(start + kept) / 1e6, orientation="h", showlegend=False, name="could come back at best",
             marker={"color": colours, "pattern": pattern, "line": {"width": 0}}, customdata=hover, hovertemplate=as_told,
         )  # fmt: skip
         fig.add_bar(y=[None], x=[None], name="could come back at best", orientation="h", marker=_hatched(theme.SOFT))

@@ -32,7 +32,7 @@ def alternatives(result: Result) -> go.Figure | None:
             name=name,
             orientation="h",
             marker={"color": colour, "opacity": pale, "line": {"width": 0.5, "color": "white"}},
-            hovertemplate="%{y}: %{fullData.name}<br>%{x:.3f} ms per microbatch<extra></extra>",
+            hovertemplate="%{y}: %{fullData.name}<br>%{x:,.4r} ms per microbatch<extra></extra>",
         )
     fig.update_layout(barmode="stack")
     return theme.fit_legend(fig)

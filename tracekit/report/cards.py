@@ -13,6 +13,10 @@ from tracekit.report.sections.memory import CATEGORIES, fullest
 Document = Mapping[str, Any]
 
 
+#: A rank whose median step is longer than that of all by more than this share is named.
+_SLOWER = 0.01
+
+
 def cards(document: Document) -> tuple[Card, ...]:
     """The key numbers that this run has, at most six; a number that its run should have but cannot tell reads ``unknown``."""
     shares, utilized = _shares(document), _utilization(document)
@@ -37,7 +41,8 @@ def _step(document: Document) -> Card | None:
     detail = f"{'mean' if median is None else 'median'} of {fmt.plural(len(steps), 'step')}"
     if len(ranks) > 1:
         detail += f", {fmt.plural(len(ranks), 'rank')}"
-        if summary.get("slowest_rank_median_ns") is not None:
+        slowest = summary.get("slowest_rank_median_ns")
+        if slowest is not None and median is not None and slowest > (1 + _SLOWER) * median:
             detail += f"; {fmt.duration(summary['slowest_rank_median_ns'])} on the slowest, rank {summary.get('slowest_rank')}"
     return Card("Step time", fmt.duration(mean(r.get("duration_ns") for r in rows) if median is None else median), detail)
 

@@ -25,6 +25,8 @@ ADVICE: Mapping[str, str] = {
     "kernel_inefficiency": "Kernels run below the peak; larger or fused ones, and fewer in 32 bits, come closer.",
     "idle": "The device had nothing to do; look at what the host does between its operators, or launch fewer, larger ones (fusion, compilation, graphs).",
 }
+#: Two numbers that differ by less than this share are said once.
+_SAME = 0.02
 _BUBBLE = "More microbatches per step, or an interleaved or zero-bubble schedule, make it smaller."
 _BUBBLE_ZB = "The schedule already fills it with weight gradients; more microbatches per step and evenly cut stages make it smaller."
 #: Schedules whose backward is split.
@@ -67,7 +69,7 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     if (pipeline.get("bubble_ns") or 0) >= loss["duration_ns"] or loss["axis"] == "pp" or loss["part"] == "bubble":
         bubble = pipeline.get("bubble_ns")
         share = (
-            f"{fmt.duration(bubble)} per rank ({fmt.percent(pipeline.get('bubble_ratio'))} of the pipeline's window)"
+            f"{fmt.duration(bubble)} per rank ({fmt.percent(pipeline.get('bubble_ratio'))} of the pipeline's window{_alone(parts, bubble)})"
             if bubble
             else _share(loss["duration_ns"], whole)
         )
@@ -76,6 +78,12 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
     name = fmt.part(loss["part"], loss["axis"])
     advice = ADVICE.get(loss["part"], "See the step budget below.")
     return f"{first} The largest loss is {name}: {_share(loss['duration_ns'], whole)}.", _with_return(document, advice, loss["part"], loss["axis"])
+
+
+def _alone(parts: list[dict[str, Any]], bubble: float) -> str:
+    """How much of a bubble stands as such in the account, where that is less: the account counts what runs in it as what it is."""
+    own = total(p["duration_ns"] for p in parts if p["part"] == "bubble") or 0
+    return "" if not own or own > (1 - _SAME) * bubble else f"; the step's account counts {fmt.duration(own)} of it, the rest as what runs meanwhile"
 
 
 def _utilization(document: Mapping[str, Any]) -> str:

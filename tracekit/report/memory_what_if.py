@@ -15,6 +15,11 @@ from tracekit.report.what_if import answer
 CAPTION = "Peak of the fullest rank and time of a step under each alternative; unknown: the run does not tell."
 _COLUMNS = ["label", "basis", "time_basis", "activation_peak_bytes", "memory_peak_bytes", "step_ns", "recompute_ns", "fits", "largest_microbatch"]
 
+_DEFINITION = (
+    "Peak = what stood beside activations, of it input and temporary memory in proportion to the microbatch size, + the larger of the end of forward "
+    "and the backward of a checkpoint. What ran stands as measured; layer error: a measured layer over its closed form, less 1."
+)
+
 
 def story(analysis: Analysis, result: Result) -> Story:
     """A memory what-if, worded."""
@@ -56,10 +61,7 @@ def _section(result: Result) -> Section:
         title="What if",
         question="What would memory and the step take under another recomputation or microbatch size?",
         definition="",
-        full_definition=(
-            "Peak = what stood beside activations, of it input and temporary memory in proportion to the microbatch size, + the larger of the end of forward "
-            "and the backward of a checkpoint. What ran stands as measured; layer error: a measured layer over its closed form, less 1."
-        ),
+        full_definition=_DEFINITION,
         tags=("simulated",),
         obtained="From the run's measured peak, and closed forms where the basis says so",
         facts=facts({k: v for k, v in result.summary.items() if k != "trusted"}, ("activation_error_ratio", "memory_error_ratio", "layer_error_ratio")),

@@ -101,9 +101,10 @@ def run_of(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     mesh = {k: v for k, v in axes.items() if v != 1}
     model, training = (run.get("config") or {}).get("model") or {}, (run.get("config") or {}).get("training") or {}
     pairs = {
-        "ranks": fmt.ranks(run.get("ranks") or ()) + ("" if run.get("world_size") is None else f" of {run['world_size']}"),
+        "rank" if len(run.get("ranks") or ()) == 1 else "ranks": fmt.ranks(run.get("ranks") or ())
+        + ("" if run.get("world_size") is None else f" of {run['world_size']}"),
         "mesh": " × ".join(f"{fmt.clean(k)} {fmt.clean(v)}" for k, v in mesh.items()) or ("not split" if axes else "no axis known"),
-        "steps": fmt.ranks(run.get("steps") or ()),
+        "step" if len(run.get("steps") or ()) == 1 else "steps": fmt.ranks(run.get("steps") or ()),
         "device": fmt.clean(run.get("device") or fmt.UNKNOWN),
         "backend": fmt.clean(run.get("backend") or fmt.UNKNOWN),
         **({"model": _sizes(model, ("layers", "hidden", "heads", "sequence"))} if model else {}),

@@ -27,9 +27,12 @@ from dashboard.reading import EXTENSION, open_run
 from dashboard.shell import RUN_PAGES, around, place
 from dashboard.store.rows import State
 from tests.dashboard.pages.library import MemoryLibrary, row
+from tracekit.errors import InputError
 from tracekit.figures import FIGURES, theme
+from tracekit.figures.layers import HIDDEN
 from tracekit.memory_what_if import limited
 from tracekit.metrics import METRICS, Result
+from tracekit.report.sections.common import sentence
 from tracekit.wording import size as size_of
 
 Open = Callable[..., Any]
@@ -117,7 +120,8 @@ def test_a_run_without_an_analysis_has_a_page_that_says_so(opened: Open, run_id:
 
 def test_a_metric_without_an_answer_gives_its_reason(opened: Open, analyses: dict[str, Any]) -> None:
     page = opened(pipeline.layout, run_id="run3")
-    assert str(analyses["tp"].result("pipeline").reason) in words(page)
+    assert sentence(str(analyses["tp"].result("pipeline").reason)) in words(page)
+    assert "no pipeline in" not in words(page).lower()
     assert "/runs/run3/overview" in [a["href"] for a in named(page, "A")]
     assert "Nothing was recomputed" in words(opened(recompute.layout, run_id="run1"))
 
@@ -187,6 +191,33 @@ def test_a_choice_comes_from_the_address_and_narrows_table_csv_and_figure(app: d
     assert json.loads(gzip.decompress(figure.data))["layout"]["paper_bgcolor"] == DARK_SURFACE
 
 
+def test_what_a_choice_does_not_change_says_so(opened: Open, analyses: dict[str, Any]) -> None:
+    whole = "Of the whole run, whatever is chosen."
+    step = str(analyses["pp-1f1b"].run()["steps"][0])
+    for layout in (pipeline.layout, memory.layout, overview.layout):
+        assert whole not in words(opened(layout, run_id="run1"))
+        said = words(opened(layout, run_id="run1", step=step))
+        assert whole in said and "stay those of the whole run" in said
+    assert "stay those of the whole run" in words(opened(collectives.layout, run_id="run3", direction="forward"))
+    unchanged = {d.name for d in FIGURES if not d.follows}
+    assert unchanged == {"step_waterfall", "late_arrivals", "bubble_causes", "bubble_by_microbatches", "memory_peak", "memory_curve", "activations"}
+
+
+def test_a_step_that_was_not_recorded_is_complained_of_and_narrows_nothing(opened: Open, analyses: dict[str, Any]) -> None:
+    page = opened(collectives.layout, run_id="run3", step="999", direction="forward")
+    (step,) = [s for s in named(page, "Select") if s["id"]["name"] == "step"]
+    assert (step["value"], step["error"]) == ("999", "there is no such step here")
+    every = analyses["tp"].result("collectives").tables["instances"]
+    assert f"{int(every.direction.eq('forward').sum()):,} of {len(every):,} rows" in words(page)
+    (axis,) = [s for s in named(opened(collectives.layout, run_id="run3", axis="nope"), "Select") if s["id"]["name"] == "axis"]
+    assert axis["error"] == "there is no such axis here"
+
+
+def test_a_page_has_a_heading_where_its_metric_has_no_answer(opened: Open, analyses: dict[str, Any]) -> None:
+    assert not analyses["recompute-full"].result("collectives").available
+    assert [h["children"] for h in named(opened(collectives.layout, run_id="run2"), "H1")] == ["Collectives"]
+
+
 def test_a_what_if_is_narrowed_by_the_address_and_judged_against_a_memory(app: dash.Dash, opened: Open, analyses: dict[str, Any]) -> None:
     every = analyses["pp-1f1b"].extra("what_if").tables["alternatives"]
     assert sorted(set(every["microbatches"])) == [8, 16, 32]
@@ -252,10 +283,27 @@ def test_how_a_table_is_sorted_and_filtered_stands_in_the_address(app: dash.Dash
     assert ([d["field"] for d in plain["columnDefs"] if "sort" in d], plain["filterModel"]) == (["wait_max_ns"], {})
 
 
+def test_a_page_holds_of_owners_what_stood_on_the_fullest_device() -> None:
+    place = {"device_type": ["gpu"] * 3, "device": [0] * 3, "step": pd.array([None] * 3, dtype="Int64")}
+    peaks = pd.DataFrame({"rank": [0, 1, 2], **place, "allocated_peak_bytes": [5, 9, 7]})
+    owners = pd.DataFrame({"rank": [0, 1, 2], **place, "nbytes": [1, 2, 3], "rule": ["a", "a", "stack_b"]})
+    kept = tables.on_page("memory", Result({}, {"peaks": peaks, "owners": owners}))["owners"]
+    assert kept["nbytes"].tolist() == [1, 2, 3]  # the first of each rule stays beside them
+    kept = tables.on_page("memory", Result({}, {"peaks": peaks, "owners": owners.assign(rule="a")}))["owners"]
+    assert kept["nbytes"].tolist() == [1, 2]
+
+
+def test_long_names_of_a_table_have_room_and_can_be_read(opened: Open, analyses: dict[str, Any]) -> None:
+    (grid, *_) = named(opened(collectives.layout, run_id="run3"), "AgGrid")
+    told = {d["field"]: (d.get("tooltipField"), d.get("minWidth")) for d in grid["columnDefs"]}
+    longest = max(map(len, analyses["tp"].result("collectives").tables["instances"]["layer"].dropna()))
+    assert told["layer"] == ("layer", max(108, min(340, 36 + 7 * longest))) and told["nbytes"] == (None, None)
+
+
 def test_null_reads_unknown_and_a_column_keeps_one_unit() -> None:
     frame = pd.DataFrame({"wait_ns": pd.array([1_500_000, None, 20], dtype="Int64"), "name": ["=a", "b", "c"]})
     assert table.headers(frame, ["wait_ns"]) == {"wait_ns": "wait (ms)"}
-    assert table.block(frame, ["wait_ns", "name"], 1, 3) == [{"wait_ns": "unknown", "name": "b"}, {"wait_ns": "0.000", "name": "c"}]
+    assert table.block(frame, ["wait_ns", "name"], 1, 3) == [{"wait_ns": "unknown", "name": "b"}, {"wait_ns": "20 ns", "name": "c"}]
 
 
 def test_a_null_that_is_no_gap_in_what_is_known_says_what_it_is() -> None:
@@ -298,6 +346,25 @@ def test_a_figure_leaves_as_the_numbers_that_it_draws(app: dash.Dash) -> None:
     assert {r["y"] for r in rows} == {"rank 0", "rank 1", "rank 2", "rank 3"}
 
 
+def test_what_compute_hides_does_not_shine_in_the_dark(app: dash.Dash) -> None:
+    ask = app.server.test_client()
+    light, dark = (gzip.decompress(ask.get(f"/api/runs/run3/figures/layer_cost.json?theme={s}").data).decode() for s in ("light", "dark"))
+    assert HIDDEN in light and HIDDEN not in dark
+
+
+def test_what_a_figure_shows_leaves_with_units_and_names_and_not_as_places_on_a_scale(app: dash.Dash) -> None:
+    late = app.server.test_client().get("/api/runs/run3/figures/late_arrivals.csv").text
+    rows = list(reader.DictReader(io.StringIO(late)))
+    axis, unit = next(r["series"].split(": after the median, ")[0] for r in rows), rows[0]["series"].split("after the median, ")[1].split(",")[0]
+    means = {r["y"]: float(r["x"]) for r in rows if r["series"] == f"{axis}: mean, {unit}"}
+    cells = [float(r["z"]) for r in rows if r["series"].startswith(f"{axis}: after the median, {unit}") and r["y"] == "rank 0"]
+    assert set(means) == {"rank 0", "rank 1"}
+    assert means["rank 0"] == pytest.approx(sum(cells) / len(cells), rel=0.05)
+    waterfall = app.server.test_client().get("/api/runs/run1/figures/step_waterfall.csv").text.splitlines()
+    assert waterfall[0] == "series,x (ms),y,from,of"
+    assert {line.split(",")[0] for line in waterfall[1:]} <= {"stays", "could come back at best"}
+
+
 @pytest.mark.parametrize(
     "path", ["runs/nobody/figures/schedule.json", "runs/run1/figures/nothing.json", "runs/run1/tables/x/y.csv", "compare/run1/nobody/budgets.json"]
 )
@@ -338,8 +405,19 @@ def test_the_list_is_searched_narrowed_and_kept_until_it_changes(opened: Open, l
     assert "No run matches." in words(opened(runs.layout, q="nothing of that name"))
     _, digest = runs.refreshed(None, {})
     assert runs.refreshed(digest, {}) == (dash.no_update, dash.no_update)
+    assert runs.refreshed(digest, {"pick": "run1"}) == (dash.no_update, dash.no_update)
     library.rename("run1", "another")
     assert "another" in words(runs.refreshed(digest, {})[0])
+
+
+def test_what_is_ticked_stays_through_a_search_and_a_change_of_the_list(opened: Open, library: MemoryLibrary) -> None:
+    def ticked(node: Any) -> list[tuple[str, bool]]:
+        return [(c["id"]["run"], c["checked"]) for c in named(node, "Checkbox")]
+
+    assert ticked(opened(runs.layout, q="1f1b", pick="run2,nobody,reading")) == [("run2", True), ("run1", False)]
+    assert ticked(opened(runs.layout, q="nothing of that name", pick="run3")) == [("run3", True)]
+    library.rename("run1", "another")
+    assert ("run2", True) in ticked(opened(runs.refreshed, "old", {"pick": "run2"})[0])
 
 
 def test_runs_are_renamed_tagged_and_deleted(opened: Open, library: MemoryLibrary) -> None:
@@ -451,6 +529,19 @@ def test_figures_that_are_added_later_appear(opened: Open, monkeypatch: pytest.M
     monkeypatch.setattr(drawings, "FIGURES", (*FIGURES, more))
     assert "figure-new_one" in [s.get("id") for s in named(opened(overview.layout, run_id="run2"), "Section")]
     assert isinstance(opened(open_run, "run2").analysis.result("budget"), Result)
+
+
+def test_results_that_are_damaged_lead_to_reading_the_run_again(opened: Open, library: MemoryLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(_: str) -> None:
+        raise InputError("a damaged stored analysis (the checksum of x differs); analyse the traces again", "/a/path/of/the/server")
+
+    monkeypatch.setattr(library, "analysis", damaged)
+    page = opened(overview.layout, run_id="run2")
+    assert "A damaged stored analysis (the checksum of x differs). The files that were uploaded are kept apart" in words(page)
+    assert "/a/path" not in words(page)
+    assert [a["href"] for a in named(page, "A")] == ["/job/run2?again=yes", "/"]
+    _, links = opened(around, "/runs/run2/overview")
+    assert [link.href for link in links if getattr(link, "href", "").startswith("/runs/")]
 
 
 def test_a_figure_that_fails_leaves_the_numbers_of_its_page(opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

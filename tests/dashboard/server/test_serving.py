@@ -119,7 +119,7 @@ def test_sending_is_taken_up_where_it_was_broken_off(served: Running, tmp_path: 
     [
         (["serve", "--host", "0.0.0.0", "--port", "0"], "add --token auto"),
         (["serve", "--token", "short"], "it can be guessed"),
-        (["serve", "--token", ""], "it can be guessed"),  # of a variable that is not set
+        (["serve", "--host", "0.0.0.0", "--token", ""], "it can be guessed"),  # of a variable that is not set
         (["serve", "--quota", "lots"], "is no size"),
         (["serve", "--database", "mysql://x"], "SQLite or Postgres"),
         (["upload", "README.md", "--to", "ftp://x"], "is no address of a dashboard"),

@@ -50,8 +50,13 @@ def section(
 
 
 def sentence(text: str) -> str:
-    """The text with a capital at its start."""
-    return text[:1].upper() + text[1:]
+    """The text with a capital at its start; names of files and functions stay as they are written.
+
+    >>> sentence("no steps"), sentence("run.json names none")
+    ('No steps', 'run.json names none')
+    """
+    first = text.split(" ", 1)[0].rstrip(".,:;")
+    return text if any(c in first for c in "._(") else text[:1].upper() + text[1:]
 
 
 def first_sentence(text: str) -> str:

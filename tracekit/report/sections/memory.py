@@ -66,12 +66,15 @@ def memory(document: Mapping[str, Any]) -> Section:
     whole = metric(document, "memory").get("summary") or {}
     summary = {k: v for k, v in whole.items() if k not in CATEGORIES or k == "activation_bytes"}
     obtained = "measured: the allocator's events and the blocks that stood before the recording; the categories, unknown among them, sum to the peak exactly"
-    if any(str(r.get("rule")).startswith("stack_") for r in table(document, "memory", "owners")):
+    stacks = any(str(r.get("rule")).startswith("stack_") for r in table(document, "memory", "owners"))
+    if stacks:
         obtained += "; owners of a snapshot's blocks are inferred from the stacks of its records"
+    obtained, tags = told_by_layer(document, obtained)
     return section(
         document,
         "memory",
-        *told_by_layer(document, obtained),
+        obtained,
+        tuple(dict.fromkeys((*tags, "inferred"))) if stacks else tags,
         facts(summary, ("allocated_peak_bytes", "rank", "activation_bytes", "activation_theory_bytes")),
         tuple(grids),
     )
