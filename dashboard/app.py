@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,9 +15,10 @@ from flask import Flask
 from dashboard.components.cache import ByteCache
 from dashboard.components.table import block, counted, shown, with_words
 from dashboard.pages import collectives, compare, definitions, job, memory, not_found_404, overview, pipeline, recompute, run, runs, timeline, upload
-from dashboard.reading import EXTENSION, NotReady, Shared, UnknownRun, open_run
+from dashboard.reading import EXTENSION, NotReady, Shared, UnknownRun, known_run, open_run
 from dashboard.routes import blueprint
 from dashboard.shell import around, shell
+from tracekit.wording import clean
 
 #: What drawings, documents and pages may take in memory together.
 CACHE_BYTES = 64 * 2**20
@@ -83,7 +85,17 @@ def _register() -> None:
     """Register every page by module: nothing is searched for, so an installed package has them all."""
     for order, (module, path, name) in enumerate(pages()):
         where = {"path_template": path} if "<" in path else {"path": path}
-        dash.register_page(module.__name__, name=name, title=f"{name} · {TITLE}", order=order, layout=module.layout, **where)
+        dash.register_page(module.__name__, name=name, title=_title(name, of_run="<run_id>" in path), order=order, layout=module.layout, **where)
+
+
+def _title(name: str, of_run: bool) -> str | Callable[..., str]:
+    """What a tab of the browser is called: of several tabs, each names its run."""
+
+    def titled(run_id: str = "") -> str:
+        run = known_run(run_id)
+        return " · ".join([name, *([] if run is None else [clean(run.name, 100)]), TITLE])
+
+    return titled if of_run else f"{name} · {TITLE}"
 
 
 def pages() -> list[tuple[Any, str, str]]:

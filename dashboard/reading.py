@@ -154,11 +154,7 @@ def open_run(run_id: str) -> View:
         NotReady: nothing of it has been analysed yet.
         InputError: what was stored of it is damaged.
     """
-    held = shared()
-    try:
-        run = held.library.run(run_id)
-    except LookupError as error:
-        raise UnknownRun(run_id) from error
+    held, run = shared(), known_run(run_id)
     if run is None:
         raise UnknownRun(run_id)
     if not run.generation:
@@ -166,6 +162,14 @@ def open_run(run_id: str) -> View:
     view = View(held, run, int(run.generation))
     view.cached(("opened", int(time.monotonic() // _AGAIN)), lambda: view.analysis is not None, lambda _: 0)
     return view
+
+
+def known_run(run_id: str) -> Any:
+    """The row of a run, in whatever state it is; None where there is none of that id, or none any more."""
+    try:
+        return shared().library.run(run_id)
+    except LookupError:
+        return None
 
 
 def _metric(analysis: Readable, name: str) -> dict[str, Any]:

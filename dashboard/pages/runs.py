@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import dash
@@ -16,7 +17,7 @@ from dashboard.components.guard import Query, as_json, guarded, page
 from dashboard.components.query import address, number, run_page
 from dashboard.components.states import state
 from dashboard.components.text import badge
-from dashboard.reading import shared
+from dashboard.reading import known_run, shared
 from dashboard.store.rows import RunRow
 from tracekit.wording import clean, duration, percent, plural, size
 
@@ -67,7 +68,7 @@ def listing(query: Query) -> list[Any]:
     found = library.runs(asked, tag, limit=PAGE, offset=(at - 1) * PAGE)
     picked = [p for p in dict.fromkeys(query.get("pick", "").split(",")[:_TICKED]) if p]
     here = {r.id for r in found}
-    ticked = [r for p in picked if p not in here and (r := _known(p)) is not None and r.generation]
+    ticked = [r for p in picked if p not in here and (r := known_run(p)) is not None and r.generation]
     nothing = [] if found else [html.P(["No run matches. ", html.A("Show all runs", href=address("/", pick=query.get("pick")))], className="nothing")]
     rows = html.Tbody([_row(r, r.id in picked) for r in sorted((*ticked, *found), key=lambda r: r.created_at, reverse=True)])
     head = html.Thead(html.Tr([html.Th(words, scope="col", className=kind) for words, kind in _HEADS]))
@@ -75,15 +76,6 @@ def listing(query: Query) -> list[Any]:
     other = {k: v for k, v in query.items() if k != "page"}
     ways = [html.A(words, href=address("/", **other, page=n)) for words, n in (("Newer", at - 1), ("Older", at + 1)) if 1 <= n <= last]
     return [*nothing, *([table] if ticked or found else []), *([html.P([f"Page {at} of {last} ", *ways], className="ways")] if last > 1 else [])]
-
-
-def _known(run_id: str) -> RunRow | None:
-    """A run by an id from an address."""
-    try:
-        found: RunRow | None = shared().library.run(run_id)
-    except LookupError:
-        return None
-    return found
 
 
 def _unticked(query: Query) -> dict[str, str]:
@@ -249,7 +241,7 @@ def refreshed(digest: str | None, query: Query) -> Any:
 
 def opened(what: str, run_id: str) -> tuple[Any, ...]:
     """What the dialogs show for a run."""
-    run = shared().library.run(run_id)
+    run = known_run(run_id)
     if run is None:
         return False, False, None, "", "", []
     line = f"{clean(run.name, 100)}: its traces and everything computed from them are removed from this server. This cannot be undone."
@@ -257,14 +249,15 @@ def opened(what: str, run_id: str) -> tuple[Any, ...]:
 
 
 def done(button: str, run_id: str, name: str | None, tags: Sequence[str] | None) -> None:
-    """What a button of a dialog does."""
+    """What a button of a dialog does; nothing to a run that somebody else deleted meanwhile, which the list then shows."""
     library = shared().library
-    if button == "delete-yes":
-        library.delete(run_id)
-    elif button == "edit-save":
-        if name and name.strip():
-            library.rename(run_id, clean(name.strip(), 120))
-        library.set_tags(run_id, [clean(t.strip(), 40) for t in tags or () if t.strip()])
+    with suppress(LookupError):
+        if button == "delete-yes":
+            library.delete(run_id)
+        elif button == "edit-save":
+            if name and name.strip():
+                library.rename(run_id, clean(name.strip(), 120))
+            library.set_tags(run_id, [clean(t.strip(), 40) for t in tags or () if t.strip()])
 
 
 layout = page(draw)

@@ -428,6 +428,15 @@ def test_runs_are_renamed_tagged_and_deleted(opened: Open, library: MemoryLibrar
     assert "run1" in library.held
     opened(runs.done, "delete-yes", "run1", None, None)
     assert "run1" not in library.held
+    opened(runs.done, "edit-save", "run1", "too late", [])
+    assert "run1" not in library.held and opened(runs.opened, "edit", "run1")[:2] == (False, False)
+
+
+def test_of_several_tabs_each_names_its_run(opened: Open, library: MemoryLibrary) -> None:
+    library.rename("run1", "7 B, <b>")
+    titles = {page["path_template"] or page["path"]: page["title"] for page in dash.page_registry.values()}
+    of_run = titles["/runs/<run_id>/memory"]
+    assert [opened(of_run, "run1"), opened(of_run, "gone"), titles["/compare"]] == ["Memory · 7 B, <b> · tracekit", "Memory · tracekit", "Compare · tracekit"]
 
 
 def test_no_runs_at_all_is_a_page_too(opened: Open, library: MemoryLibrary) -> None:
