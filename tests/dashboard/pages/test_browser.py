@@ -223,6 +223,20 @@ def test_two_runs_are_ticked_and_compared_and_a_link_leads_without_a_reload(tab:
     assert tab.complaints == []
 
 
+def test_the_keyboard_stays_where_it_is_when_the_list_changes(tab: Tab, serving: Serving, analyses: dict[str, Any]) -> None:
+    library = serving.app.server.extensions["tracekit"].library
+    tab.go("/")
+    box = tab.page.get_by_role("checkbox", name="Compare tp")
+    box.focus()
+    library.add(row("newer", "the newest"), analyses["tp"])
+    tab.page.wait_for_selector("text=the newest")
+    tab.until("document.activeElement.getAttribute('aria-label') === 'Compare tp'")
+    library.delete("newer")
+    tab.page.wait_for_selector("text=the newest", state="detached")
+    tab.until("document.activeElement.getAttribute('aria-label') === 'Compare tp'")
+    assert tab.complaints == []
+
+
 def test_the_keyboard_reaches_content_navigation_and_actions(fresh: Tab) -> None:
     fresh.open("/runs/run2/overview")
     fresh.page.keyboard.press("Tab")
