@@ -92,7 +92,10 @@ def _title(name: str, of_run: bool) -> str | Callable[..., str]:
     """What a tab of the browser is called: of several tabs, each names its run."""
 
     def titled(run_id: str = "") -> str:
-        run = known_run(run_id)
+        try:
+            run = known_run(run_id)
+        except Exception:  # the page itself says what is wrong
+            run = None
         return " · ".join([name, *([] if run is None else [clean(run.name, 100)]), TITLE])
 
     return titled if of_run else f"{name} · {TITLE}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import threading
 import time
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from uuid import uuid4
 from dashboard.settings import Settings
 from dashboard.store import housekeeping, queue, runs
 from dashboard.store.database import Database, StoreFull
-from dashboard.store.folders import ANALYSES, FILES, is_id, put_files, remove_folder, timelines_of
+from dashboard.store.folders import ANALYSES, FILES, is_id, no_room, put_files, remove_folder, timelines_of
 from dashboard.store.rows import JobProgress, RunRow, State
 from dashboard.store.runs import FileRow
 from dashboard.uploads.names import label_of, places
@@ -33,7 +32,7 @@ _OPENED_EVERY_S = 3600.0
 
 
 class NoRoom(TracekitError):
-    """A quota is used up, or the disk is full (exit code 4)."""
+    """A quota is used up (exit code 4)."""
 
     exit_code = 4
 
@@ -164,7 +163,8 @@ class Library:
         Raises:
             UsageError: there is no file.
             InputError: a label is refused.
-            NoRoom: a quota is used up, or the disk is full.
+            NoRoom: a quota is used up.
+            StoreFull: the disk is full.
         """
         if not files:
             raise UsageError("a run needs a file; choose the traces of its ranks")
@@ -186,7 +186,7 @@ class Library:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise NoRoom("the server's disk is full; delete runs, or free space there") from error
+            raise StoreFull("the server's disk is full; delete runs, or free space there") from error
         try:
             with self.db.write() as db:
                 self.db.alone(db, fingerprint)
@@ -303,9 +303,8 @@ class Library:
         for quota, used, whose in ((self.settings.quota_bytes_per_user, own, "your"), (self.settings.quota_bytes_total, total, "this server's")):
             if quota is not None and used + wanted > quota:
                 raise NoRoom(f"{size(wanted)} do not fit: {size(max(quota - used, 0))} of {whose} {size(quota)} are left; delete runs you no longer need")
-        free = shutil.disk_usage(self.settings.runs).free
-        if free < self.settings.min_free_bytes:
-            raise NoRoom(f"the server's disk has {size(free)} left, of which {size(self.settings.min_free_bytes)} stay free; delete runs, or free space there")
+        if full := no_room(self.settings.runs, self.settings.min_free_bytes):
+            raise StoreFull(full)
 
     def _note(self, id: str) -> None:
         """Write down that a run was opened, for its time to live."""

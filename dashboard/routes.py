@@ -15,6 +15,7 @@ from dashboard.components.query import ONLY, chosen_steps, matching
 from dashboard.components.table import holding, with_words
 from dashboard.extras import ASKED, EXTRAS, asked
 from dashboard.reading import NotReady, UnknownRun, View, open_run
+from tracekit.errors import InputError
 
 blueprint = Blueprint("pages", __name__, url_prefix="/api")
 
@@ -23,17 +24,18 @@ _KEPT = "private, max-age=3600"
 
 
 def _opened(answer: Callable[..., Response]) -> Callable[..., Response]:
-    """The route with the run opened; 404 where there is none, 409 where it is not analysed yet."""
+    """The route with the run opened; 404 where there is none, 409 where it is not analysed yet, or what was stored of it is damaged."""
 
     @wraps(answer)
     def wrapped(run_id: str, **rest: Any) -> Response:
         try:
-            view = open_run(run_id)
+            return answer(open_run(run_id), **rest)
         except UnknownRun:
             abort(404, "there is no such run")
         except NotReady:
             abort(409, "this run is not analysed yet")
-        return answer(view, **rest)
+        except InputError as error:
+            abort(409, f"what was stored of this run cannot be read ({error.reason}); read it again")
 
     return wrapped
 

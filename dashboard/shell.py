@@ -12,7 +12,7 @@ from dash import dcc, html
 from dashboard.components.attributes import aria
 from dashboard.components.query import run_page
 from dashboard.components.text import badge
-from dashboard.reading import NotReady, UnknownRun, open_run, shared
+from dashboard.reading import NotReady, UnknownRun, known_run, open_run
 from tracekit.errors import InputError
 
 #: Pages of a run: name in the address -> words.
@@ -138,7 +138,8 @@ def _about(run: str | None) -> tuple[str | None, str | None, bool]:
     except NotReady as error:
         return str(getattr(error.args[0], "name", run)), None, True
     except InputError:  # its page says so
-        return str(shared().library.run(run).name), None, True
+        row = known_run(run)
+        return (None, None, False) if row is None else (str(row.name), None, True)
 
 
 def _link(words: str, href: str, here: bool) -> html.A:

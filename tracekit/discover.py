@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -190,7 +191,11 @@ def _sorted_out(paths: Iterable[tuple[Path, Path]], reading: Reading, scratch: P
 def _opened(path: Path, start: bytes, reading: Reading, scratch: Path) -> _Sorted:
     """The files of an archive; archives inside it stay closed."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
-    members, left_out = unpack(path, start, folder, reading)
+    try:
+        members, left_out = unpack(path, start, folder, reading)
+    except InputError:  # others are read, and need the room
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     found = _sorted_out(((m.path, Path(f"{path}!") / m.name) for m in members), reading, scratch, archives=False)
     return found.and_(_Sorted(unknown=tuple(f"{path}!/{name}" for name in left_out)))
 

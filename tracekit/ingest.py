@@ -133,10 +133,13 @@ def traces(paths: Sequence[str | Path], reading: Reading = DEFAULT, capture: int
     """The whole trace of every rank found under the paths, after the passes, one at a time; times are each rank's own.
 
     Raises:
-        InputError: a path is missing, holds no trace, or a trace in it is damaged.
+        InputError: a path is missing, holds no trace, or a trace or an archive in it is damaged.
     """
     with tempfile.TemporaryDirectory(prefix="tracekit-") as scratch:
-        for source in find(paths, reading, Path(scratch)).sources:
+        found = find(paths, reading, Path(scratch))
+        for refused in found.refused:
+            raise refused
+        for source in found.sources:
             yield from (run_passes(trace) for trace in _joined(source, reading) if capture in (None, trace.meta.capture))
 
 

@@ -60,7 +60,7 @@ class Reading:
         max_ratio: most decompressed bytes per compressed one, asked once a file has grown past 64 MiB: a real trace packs 14 to 30 fold, a bomb
             1,000 fold.
         max_events: most records of one file.
-        max_members: most files in an archive.
+        max_members: most entries of an archive, folders and links too.
         max_seconds: longest time for one file; None: as long as it takes.
         max_memory: most memory, in bytes, of the process that reads; None: no cap of its own. With a cap every file is read in a child process.
         salvage: recover the whole records around damage instead of refusing; the result is marked partial.

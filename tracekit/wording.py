@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 UNKNOWN = "unknown"
+#: A ratio that percent with one digit after the point would write as nothing.
+_LITTLE = 0.0005
 
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
@@ -94,18 +96,18 @@ def percent(ratio: float | None) -> str:
     """
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
-    if 0 < abs(ratio) < 0.0005:
+    if 0 < abs(ratio) < _LITTLE:
         return "< 0.1 %" if ratio > 0 else "> -0.1 %"
     return f"{100 * ratio:.1f} %"
 
 
 def signed_percent(ratio: float) -> str:
-    """A change as percent with its sign.
+    """A change as percent with its sign; what is not nothing is never written 0.
 
-    >>> signed_percent(0.071)
-    '+7.1 %'
+    >>> signed_percent(0.071), signed_percent(-0.0002), signed_percent(0.0)
+    ('+7.1 %', '> -0.1 %', '+0.0 %')
     """
-    return f"{100 * ratio:+.1f} %"
+    return percent(ratio) if 0 < abs(ratio) < _LITTLE else f"{100 * ratio:+.1f} %"
 
 
 def signed(name: str, value: float | None) -> str:

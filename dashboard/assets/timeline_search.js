@@ -21,8 +21,8 @@
 
     mark() {
       const whole = /^"(.+)"$/s.exec(this.query), wanted = this.query.toLowerCase(), data = this.s.data;
-      /* names are sent cut */
-      const hit = whole ? (n) => n === [...whole[1]].slice(0, 200).join("") : (n) => n.toLowerCase().includes(wanted);
+      const sent = whole && [...whole[1]].slice(0, 200).join(""); /* names are sent cut */
+      const hit = whole ? (n) => n === sent : (n) => n.toLowerCase().includes(wanted);
       this.s.hits = wanted && data ? new Set(data.names.map((n, i) => (hit(n) ? i : -1)).filter((i) => i >= 0)) : null;
     },
 

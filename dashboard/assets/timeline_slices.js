@@ -68,7 +68,8 @@
         this.draw();
         if (move) this.reveal(found);
         const acts = make("div", { class: "tl-acts" });
-        acts.append(make("button", { type: "button", class: "tl-button", onclick: () => this.into(still) }, "Zoom to it"), make("button", { type: "button", class: "tl-button", onclick: () => this.find(`"${found.columns.name}"`, found.start) }, "Find all of this name"));
+        acts.append(make("button", { type: "button", class: "tl-button", onclick: () => this.into(still) }, "Zoom to it"));
+        if (found.columns.name) acts.append(make("button", { type: "button", class: "tl-button", onclick: () => this.find(`"${found.columns.name}"`, found.start) }, "Find all of this name"));
         this.panel.replaceChildren(head, T.details(found, (other) => this.explain(other, true)), acts);
       } catch (error) {
         if (error.name !== "AbortError") this.panel.replaceChildren(head, make("p", { role: "alert" }, T.clean(error.message)));

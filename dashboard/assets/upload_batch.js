@@ -13,27 +13,30 @@
       U.say(files.length ? "Only hidden files were chosen; there is no trace among them." : "That folder is empty.");
       return;
     }
-    if (U.batch && U.batch.state === "finishing") {
-      U.batch.late.push(...wanted);
-      U.batch.says = "These came after the others had been sent; they are sent next.";
-      return U.draw();
-    }
     if (!U.batch || U.batch.state === "done" || U.batch.state === "failed") {
       U.batch = { items: [], late: [], state: "sending", says: "", name: nameOf(wanted), moments: [], senders: 0, rounds: 0, run: null };
     }
-    const known = new Set(U.batch.items.map((item) => item.path + "|" + item.file.size + "|" + item.file.lastModified));
     const again = new Set(wanted.map((f) => f.path));
     U.batch.items = U.batch.items.filter((item) => !(item.gone && again.has(item.path)));
-    for (const { file, path } of wanted) {
-      if (known.has(path + "|" + file.size + "|" + file.lastModified)) continue;
-      U.batch.items.push(itemOf(file, path));
+    const known = new Set([...U.batch.items, ...U.batch.late].map(sameAs));
+    const fresh = wanted.filter((f) => !known.has(sameAs(f)));
+    if (U.batch.state === "finishing") {
+      if (!fresh.length) return;
+      U.batch.late.push(...fresh);
+      U.batch.says = "These came after the others had been sent; they are sent next.";
+      return U.draw();
     }
+    U.batch.items.push(...fresh.map(itemOf));
     if (U.batch.state === "paused") go();
     pump();
     U.draw();
   }
 
-  function itemOf(file, path) {
+  function sameAs({ file, path }) {
+    return [path, file.size, file.lastModified].join("|");
+  }
+
+  function itemOf({ file, path }) {
     const mark = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`; // by which the server's list tells it from every other
     return { file, path, mark, announced: false, url: null, offset: 0, flying: 0, state: "waiting", says: "" };
   }
@@ -149,19 +152,28 @@
         if ((answer.status === 404 || answer.status === 409) && mine.rounds < ROUNDS && (await lost(sent))) {
           mine.rounds += 1;
           mine.state = "sending";
+          mine.says = "";
+          takeIn(mine);
           pump();
           return U.draw();
         }
-        if (answer.status !== 200 && answer.status !== 201) throw U.failed(answer);
+        if (answer.status !== 200 && answer.status !== 201 && answer.status !== 410) throw U.failed(answer);
         sent.forEach(U.forget);
+        if (answer.status === 410) {
+          mine.state = "failed";
+          mine.says = unreached(U.failed(answer));
+          return mine.late.length ? add(mine.late) : U.draw();
+        }
         const said = answer.json();
         mine.state = "done";
         mine.run = said.url;
         mine.says = said.already ? "These files are here already." : "Everything has arrived.";
         U.draw();
         if (mine.late.length) {
+          const without = mine.items.filter((i) => i.state === "refused").map((i) => i.path);
           add(mine.late);
-          U.batch.says = "The run before is made, and stands in the list of runs. These files came after it and become a run of their own.";
+          const less = without.length ? ` (without ${without.slice(0, 3).join(", ")}${without.length > 3 ? ", …" : ""})` : "";
+          U.batch.says = `The run before is made${less}, and stands in the list of runs. These files came after it and become a run of their own.`;
           return U.draw();
         }
         // those that were left out are read before the page goes on
@@ -171,8 +183,7 @@
         if (error instanceof U.Final || misses > TRIES) {
           mine.state = "paused";
           mine.says = `${unreached(error)} No run was made yet. What has arrived is kept: go on when this is mended.`;
-          const late = mine.late.splice(0);
-          for (const { file, path } of late) mine.items.push(itemOf(file, path));
+          takeIn(mine);
           return U.draw();
         }
         mine.says = error.message === "network" ? "No connection. Trying again." : error.message;
@@ -182,10 +193,15 @@
     }
   }
 
+  /** Files that came while the run was to be made become part of it after all. */
+  function takeIn(mine) {
+    mine.items.push(...mine.late.splice(0).map(itemOf));
+  }
+
   /** Whether some of what was sent is not there any more, because it waited too long for the rest or another tab made a run of it: it is to be sent again. */
   async function lost(sent) {
     for (const item of sent) {
-      await U.whereIs(item);
+      if (item.url !== null) await U.whereIs(item);
       if (item.url === null || item.offset < item.file.size) item.state = "waiting";
     }
     return sent.some((item) => item.state === "waiting");
@@ -203,6 +219,7 @@
     U.batch.state = "sending";
     U.batch.says = "";
     U.batch.moments = [];
+    U.batch.rounds = 0;
     window.dispatchEvent(new Event(GO_ON));
     pump();
     settle(U.batch);

@@ -53,7 +53,7 @@ def bar(controls: Sequence[Any], more: Sequence[Any] = ()) -> html.Div:
 
 
 def step_choice(steps: Sequence[int], steady: frozenset[int], chosen: str) -> list[Any]:
-    """The choice of a step; none where there is only one."""
-    if len(steps) < 2:
+    """The choice of a step; none where there is only one, and no other was asked for."""
+    if len(steps) < 2 and chosen in ("", *map(str, steps)):
         return []
     return [choice("step", "Step", steps, chosen, f"mean of {len(steady)} steady" if len(steady) > 1 else f"step {min(steady)}" if steady else "all")]

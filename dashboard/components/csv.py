@@ -123,7 +123,7 @@ def _marks(trace: dict[str, Any], used: list[str], layout: dict[str, Any], units
                 yield [name, *(place.get(a) for a in used), ""]
         return
     length = max((len(v) for v in values.values() if v is not None and v.ndim), default=0)
-    of = held if held is not None and held.ndim == 1 and len(held) == length and isinstance(held[0], str) else None
+    of = held if held is not None and held.ndim == 1 and len(held) == length > 0 and isinstance(held[0], str) else None
     for i in range(length):
         yield [name, *(None if (v := values[a]) is None or i >= len(v) else cell_of(a, v[i]) for a in used), "" if of is None else _plain(of[i])]
 

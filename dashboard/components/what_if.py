@@ -90,8 +90,7 @@ def _which(view: View, name: str, column: str, asked_as: str, label: str, query:
     result = stored(view, name)
     known = sorted(set(result.tables["alternatives"][column].dropna().astype(int))) if result is not None and result.available else []
     ran = "" if result is None else f"as ran: {result.summary['microbatch_size' if column == 'microbatch_size' else column]}"
-    given = text(query.get(asked_as))
-    return choice(asked_as, label, known, given if given in map(str, known) else "", ran)
+    return choice(asked_as, label, known, text(query.get(asked_as)), ran)
 
 
 def _limit(query: Query) -> Any:

@@ -14,7 +14,7 @@ from dashboard.jobs.children import Child
 from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progress
 from dashboard.library import Library
 from dashboard.store import queue
-from dashboard.store.folders import remove_scratch
+from dashboard.store.folders import no_room, remove_scratch
 from dashboard.store.rows import State
 from tracekit.wording import clean, duration
 
@@ -85,6 +85,9 @@ class Job:
                     allowed = _spoken(settings.job_seconds)
                     says = f"took longer than the {allowed} that reading may take{self._last()}"
                     self._over = Failed(f"{says}; {_LESS}, or start tracekit serve with a larger --job-seconds")
+                    break
+                if full := no_room(Path(order.folder), settings.min_free_bytes):
+                    self._over = Failed(full)
                     break
                 for one in child.heard(_HEAR_S):
                     self._hear(one)

@@ -24,7 +24,7 @@ from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progres
 from dashboard.jobs.remembered import Remembered
 from dashboard.jobs.summary import summary_of
 from dashboard.jobs.what_ifs import simulated
-from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, make_scratch, remove_scratch, size_of, write_timelines
+from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, make_scratch, no_room, remove_scratch, size_of, write_timelines
 from tracekit import pyramid, store, stored
 from tracekit.analysis import of_ranks
 from tracekit.durable import sync
@@ -100,9 +100,8 @@ def _read(order: Order, files: Path, tell: Callable[[News], None]) -> None:
             remember=remembered.remember,
             known=watch.known,
         )
-    ingested = replace(ingested, findings=tuple({**f, "message": _served(str(f["message"]))} for f in ingested.findings))
     tell(watch.progress("analysing", f"brings {plural(len(ingested.ranks), 'rank')} together"))
-    analysis = of_ranks(ingested)
+    analysis = of_ranks(_for_server(ingested))
     for name in (RANKS, TIMELINES):
         sync(folder / name / order.attempt)
         sync(folder / name)
@@ -146,9 +145,8 @@ class Keep:
         Raises:
             UsageError: the disk is full.
         """
-        free = shutil.disk_usage(self.folder).free
-        if free < self.min_free_bytes:
-            raise DiskFull(f"the server's disk has {size(free)} left, of which {size(self.min_free_bytes)} stay free; delete runs, or free space there")
+        if full := no_room(self.folder, self.min_free_bytes):
+            raise DiskFull(full)
         name = _name(place)
         rank = self.folder / RANKS / self.attempt / f"{name}.parquet"
         store.save(trace, rank)
@@ -258,7 +256,7 @@ class _Watch:
         began = time.monotonic()
         try:
             ranks, findings = gather(list(self.boiled.values()))
-            analysis, folder, name = of_ranks(Ingested(ranks, tuple(findings))), Path(self.order.folder), f"{self.order.attempt}-{self.shown}"
+            analysis, folder, name = of_ranks(_for_server(Ingested(ranks, tuple(findings)))), Path(self.order.folder), f"{self.order.attempt}-{self.shown}"
             stored.save(analysis, folder / ANALYSES / name, partial=True)
             self.tell(Analysed(name, True, size_of(folder), summary_of(analysis)))
         except (InputError, TracekitError):
@@ -293,6 +291,17 @@ def _sweep(folder: Path, attempt: str) -> None:
 
 def _is_full(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _for_server(ingested: Ingested) -> Ingested:
+    """What was found, worded for whoever reads it on a page."""
+
+    def worded(facts: RankFacts) -> RankFacts:
+        found = facts["findings"]
+        return replace(facts, tables={**facts.tables, "findings": found.assign(message=found["message"].map(_served))}) if len(found) else facts
+
+    ranks = {key: worded(facts) for key, facts in ingested.ranks.items()}
+    return replace(ingested, ranks=ranks, findings=tuple({**f, "message": _served(str(f["message"]))} for f in ingested.findings))
 
 
 def _served(says: str) -> str:

@@ -14,7 +14,7 @@ from dashboard.components.drawings import Drawn, serialised
 from dashboard.components.figure import card
 from dashboard.components.guard import Query, as_json, page, some_ranks
 from dashboard.components.query import address, run_page
-from dashboard.components.states import no_run, not_ready, state
+from dashboard.components.states import damaged, no_run, not_ready, state
 from dashboard.components.text import badge, grid, tag
 from dashboard.reading import NotReady, UnknownRun, View, open_run, shared
 from dashboard.tables import NOT_COMPARED, without
@@ -22,6 +22,7 @@ from tracekit import wording as fmt
 from tracekit.compare.comparison import Comparison, compare
 from tracekit.compare.rows import Row
 from tracekit.compare.snapshot import Snapshot, snapshot
+from tracekit.errors import InputError
 from tracekit.figures import side_by_side as figures
 from tracekit.metrics import METRICS
 from tracekit.report import side_by_side as report
@@ -52,6 +53,8 @@ def draw(query: Query) -> html.Div:
             return html.Div([*head, no_run(run)], className="page")
         except NotReady as error:
             return html.Div([*head, not_ready(error.args[0])], className="page")
+        except InputError as error:
+            return html.Div([*head, damaged(run, error.reason)], className="page")
     first, second = views
     anyway = query.get("anyway") == "1"
     key = ("compare", first.run.name, second.id, second.generation, second.run.name, anyway)

@@ -15,7 +15,7 @@ PERFETTO = "https://ui.perfetto.dev"
 
 
 def draw(view: View, query: Query) -> html.Div:
-    """The frame of the timeline; ``assets/timeline.js`` fills it and keeps its state in the address."""
+    """The frame of the timeline; ``assets/timeline*.js`` fill it and keep its state in the address."""
     site = perfetto_of(getattr(view.shared.settings, "perfetto_url", PERFETTO))
     told: dict[str, Any] = {"data-run": view.id, "data-perfetto": site or ""}
     root = html.Div(id="timeline-root", **told)

@@ -1,4 +1,4 @@
-"""How do traces get here? A page, and an area for other pages, that ``assets/upload.js`` fills."""
+"""How do traces get here? A page, and an area for other pages, that ``assets/upload*.js`` fill."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class StoreError(TracekitError):
 
 
 class StoreFull(StoreError):
-    """The disk of the database is full (exit code 4)."""
+    """The disk of the store is full (exit code 4)."""
 
 
 class Database:

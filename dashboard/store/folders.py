@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from tracekit.durable import sync
 from tracekit.errors import InputError
+from tracekit.wording import size
 
 FILES, RANKS, TIMELINES, ANALYSES, SCRATCH = "files", "ranks", "timelines", "analyses", "scratch"
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -118,10 +119,20 @@ def remove_scratch(folder: Path, attempt: str) -> None:
     shutil.rmtree(folder / SCRATCH / attempt, ignore_errors=True)
 
 
+def no_room(folder: Path, min_free_bytes: int) -> str | None:
+    """Why nothing more may be written there; None while there is room."""
+    free = shutil.disk_usage(folder).free
+    if free >= min_free_bytes:
+        return None
+    return f"the server's disk has {size(free)} left, of which {size(min_free_bytes)} stay free; delete runs, or free space there"
+
+
 def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder."""
+    """Bytes of all files in a folder; not of what is unpacked there for the time of a reading."""
     total = 0
-    for parent, _, names in os.walk(folder):
+    for parent, inner, names in os.walk(folder):
+        if Path(parent) == folder and SCRATCH in inner:
+            inner.remove(SCRATCH)
         for name in names:
             try:
                 total += (Path(parent) / name).lstat().st_size

@@ -19,7 +19,7 @@ def asked(
     max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes a file may unpack to.")] = DEFAULT.max_bytes,
     max_ratio: Annotated[int, typer.Option(min=1, help="Most bytes it may unpack to per packed byte (past 64 MiB).")] = DEFAULT.max_ratio,
     max_events: Annotated[int, typer.Option(min=1, help="Most records of one file.")] = DEFAULT.max_events,
-    max_members: Annotated[int, typer.Option(min=1, help="Most files in an archive.")] = DEFAULT.max_members,
+    max_members: Annotated[int, typer.Option(min=1, help="Most entries of an archive, folders and links too.")] = DEFAULT.max_members,
     max_seconds: Annotated[float | None, typer.Option(min=0.1, help=f"Longest time for one file; {_OWN_PROCESS}", show_default="any")] = None,
     max_memory: Annotated[int | None, typer.Option(min=1, help=f"Most bytes of memory for one file; {_OWN_PROCESS}", show_default="any")] = None,
 ) -> Reading:

@@ -44,7 +44,7 @@ def serve(
     max_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Most that a file may unpack to.", show_default="8G")] = None,
     max_ratio: Annotated[int, typer.Option(min=1, help="Most bytes it may unpack to per packed byte (past 64 MiB).")] = DEFAULT.max_ratio,
     max_events: Annotated[int, typer.Option(min=1, help="Most records of one file.")] = DEFAULT.max_events,
-    max_members: Annotated[int, typer.Option(min=1, help="Most files in an archive.")] = DEFAULT.max_members,
+    max_members: Annotated[int, typer.Option(min=1, help="Most entries of an archive, folders and links too.")] = DEFAULT.max_members,
     json: Annotated[bool, typer.Option("--json", help="Write the address as one JSON document to stdout once it answers.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -67,7 +67,8 @@ def serve(
     except ModuleNotFoundError as error:
         raise UsageError(f"the dashboard needs {error.name}: pip install 'tracekit-train[dashboard]'") from error
 
-    token = os.environ.get("TRACEKIT_TOKEN") if token is None else token  # an empty one is refused: somebody meant to ask for it
+    if token is None and (token := os.environ.get("TRACEKIT_TOKEN")) == "":  # somebody meant to ask for it
+        raise UsageError("$TRACEKIT_TOKEN is empty; unset it to ask nobody, or give --token auto")
     known = {
         "quota_bytes_total": size(quota),
         "quota_bytes_per_user": size(user_quota),

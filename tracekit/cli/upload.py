@@ -151,7 +151,7 @@ def _sent(server: Dashboard, items: list[Item], left_out: list[dict[str, str]]) 
                 progress((before + count) // _MIB, max(1, whole // _MIB), f"{item.label} (MiB)")
 
             try:
-                ids.append(server.send(item, known, arrived))
+                ids.append(server.send(item, [u for u in known if u.get("id") not in ids], arrived))  # an upload is of one file
             except NotTaken as error:
                 left_out.append({"file": item.label, "reason": error.reason})
                 items.remove(item)

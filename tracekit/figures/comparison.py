@@ -83,11 +83,11 @@ def forest(rows: Sequence[Shift]) -> go.Figure | None:
                 "color": colour, "size": 12, "line": {"color": "white", "width": 1.5},
                 "symbol": ["triangle-right" if rows[i].shift > edge else "triangle-left" if rows[i].shift < -edge else "circle" for i in at],
             },
-            customdata=[theme.label(rows[i].text) for i in at], hovertemplate="%{y}<br>%{customdata}<extra></extra>",
+            customdata=[theme.words(rows[i].text) for i in at], hovertemplate="%{y}<br>%{customdata}<extra></extra>",
         )  # fmt: skip
     for lane, r in zip(lanes, rows, strict=True):
         bold = r.verdict in ("regressed", "improved")
-        told = theme.label(r.text)
+        told = theme.words(r.text, 60)
         fig.add_annotation(
             x=1.0, xref="paper", xanchor="left", xshift=10, y=lane, yref="y", showarrow=False, text=f"<b>{told}</b>" if bold else told,
             font={"size": 12, "color": theme.INK if bold else theme.SOFT},

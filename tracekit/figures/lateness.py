@@ -157,7 +157,7 @@ def _marks(top: float) -> list[tuple[float, str]]:
     if top <= 0:
         return [(0.0, "0")]
     power = 10.0 ** np.floor(np.log10(top))
-    mark = float(power * max(m for m in (1, 2, 5) if m * power <= top))
+    mark = float(power * max((m for m in (1, 2, 5) if m * power <= top), default=0.5))
     size, unit = _unit(mark)
     return [(-mark, f"−{mark / size:g}"), (0.0, "0"), (mark, f"{mark / size:g} {unit}")]
 

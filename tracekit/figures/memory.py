@@ -87,14 +87,14 @@ def in_flight(result: Result, *, steps: Collection[int] | None = None) -> go.Fig
     if table is None or not len(table):
         return None
     rows = table[table["stage"].notna() & table["in_flight_microbatches"].notna()]
-    rows = rows[rows["step"].isin(list(steps))] if steps and rows["step"].isin(list(steps)).any() else rows
+    rows, note = theme.of_steps(rows, steps)
     if rows["stage"].nunique() < 2:
         return None
     columns = ["in_flight_microbatches", "in_flight_theory_microbatches", "in_flight_order_microbatches"]
     most = rows.groupby("stage")[columns].max().reset_index().sort_values("stage")
     paper = most["in_flight_theory_microbatches"]
     beside, name = (paper, "closed form") if paper.notna().any() else (most["in_flight_order_microbatches"], "by the order that ran")
-    fig = theme.figure("pipeline stage", height=300)
+    fig = theme.figure("pipeline stage", height=300, note=note)
     stages = [str(s) for s in most["stage"]]
     fig.add_bar(x=stages, y=most["in_flight_microbatches"].astype("float64").to_numpy(), name="measured", marker={"color": theme.YELLOW})
     if beside.notna().any():
@@ -176,7 +176,8 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
     rows = table[same & _same(table, peak, *_PLACE)].sort_values("layer_index")
     if not len(rows):
         return None
-    names = theme.labels([n if isinstance(n, str) else "no layer" for n in rows.layer])
+    raw = [n if isinstance(n, str) else "no layer" for n in rows.layer]
+    names = theme.labels(raw)
     scale, size = theme.bytes_unit(float(rows.activation_bytes.astype("float64").max()))
     stacked = _by_microbatch(result, peak, rows.layer)
     if stacked is not None:
@@ -185,29 +186,32 @@ def activations(result: Result, *, steps: Collection[int] | None = None) -> go.F
             values = stacked[microbatch]
             word = "no microbatch" if microbatch < 0 else f"microbatch {microbatch}"
             colour = theme.GREY if microbatch < 0 else theme.lighter("#997700", 0.75 * number / max(1, stacked.shape[1] - 1))
-            fig.add_bar(x=names, y=(values / scale).to_numpy(), name=word, marker={"color": colour, "line": {"width": 0.5, "color": "white"}})
+            fig.add_bar(
+                x=names, y=(values / scale).to_numpy(), name=word, marker={"color": colour, "line": {"width": 0.5, "color": "white"}}, customdata=names,
+                hovertemplate=f"%{{customdata}}: %{{fullData.name}}<br>%{{y:,.4r}} {size}<extra></extra>",
+            )  # fmt: skip
         fig.update_layout(barmode="stack")
-        fig.update_xaxes(showgrid=False, type="category", **_places(names, rows.layer_index))
+        fig.update_xaxes(showgrid=False, type="category", **_places(names, raw, rows.layer_index))
         fig.update_yaxes(title_text=size)
         return theme.fit_legend(fig)
     fig = theme.figure(f"layer ({_name(result, peak)}, at its peak)", height=300, legend=False)
     fig.add_bar(
         x=names, y=(rows.activation_bytes.astype("float64") / scale).to_numpy(), marker={"color": theme.YELLOW},
-        hovertemplate=f"%{{x}}: %{{y:,.4r}} {size}<extra></extra>",
+        customdata=names, hovertemplate=f"%{{customdata}}: %{{y:,.4r}} {size}<extra></extra>",
     )  # fmt: skip
-    fig.update_xaxes(showgrid=False, type="category", **_places(names, rows.layer_index))
+    fig.update_xaxes(showgrid=False, type="category", **_places(names, raw, rows.layer_index))
     fig.update_yaxes(title_text=size)
     return fig
 
 
-def _places(names: list[str], numbers: pd.Series) -> dict[str, Any]:
-    """Ticks of layers side by side: their names where there is room, else the numbers of some."""
+def _places(names: list[str], raw: list[str], numbers: pd.Series) -> dict[str, Any]:
+    """Ticks of layers side by side: their names where there is room, else the numbers of some. Who points at one is told its name by the bar."""
     if sum(map(len, names)) <= _LETTERS:
         return {}
-    words = [name if pd.isna(n) else str(int(n)) for name, n in zip(names, numbers, strict=True)]
+    words = [theme.label(name, _SHORT) if pd.isna(n) else str(int(n)) for name, n in zip(raw, numbers, strict=True)]
     each = -(-len(words) // _MOST_TICKS)
     shown = range(0, len(words), each)
-    return {"tickvals": [names[i] for i in shown], "ticktext": [words[i][-_SHORT:] for i in shown], "tickangle": 0}
+    return {"tickvals": [names[i] for i in shown], "ticktext": [words[i] for i in shown], "tickangle": 0}
 
 
 def _by_microbatch(result: Result, peak: pd.Series, layers: pd.Series) -> pd.DataFrame | None:

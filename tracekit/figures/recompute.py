@@ -20,11 +20,11 @@ def recompute_cost(result: Result, *, steps: Collection[int] | None = None) -> g
     table = result.tables.get("ranks")
     if table is None or not len(table):
         return None
-    chosen = table[table.step.isin(list(steps))] if steps is not None and table.step.isin(list(steps)).any() else table
+    chosen, note = theme.of_steps(table, steps)
     means = chosen.groupby("rank")[["forward_ns", "recompute_ns", "backward_ns"]].mean().astype("float64")
-    note = ""
     if len(means) > theme.RANK_LIMIT:
-        note = f"{theme.RANK_LIMIT} of {len(means)} ranks: those that recompute the longest"
+        note += "; " if note else ""
+        note += f"{theme.RANK_LIMIT} of {len(means)} ranks: those that recompute the longest"
         means = means.loc[means.recompute_ns.nlargest(theme.RANK_LIMIT).index.sort_values()]
     rows = [f"rank {r}" for r in means.index]
     fig = theme.figure("ms per step", height=theme.lane_height(len(rows)), rows=rows, note=note)
@@ -49,7 +49,7 @@ def recompute_saving(result: Result, *, steps: Collection[int] | None = None) ->
     table = result.tables.get("layers")
     if table is None or not len(table):
         return None
-    chosen = table[table.step.isin(list(steps))] if steps is not None and table.step.isin(list(steps)).any() else table
+    chosen, other = theme.of_steps(table, steps)
     again = chosen[chosen.recompute_runs.gt(0)]
     means = again.groupby(["layer", "layer_index"], dropna=False, sort=False).agg(
         again_ns=("recompute_ns", lambda n: n.astype("Float64").mean(skipna=False)),
@@ -58,8 +58,10 @@ def recompute_saving(result: Result, *, steps: Collection[int] | None = None) ->
     means = means.reset_index().sort_values(["layer_index", "layer"], kind="stable")
     if not means.saved.notna().any():
         return None
-    notes = [f"{LAYER_LIMIT} of {len(means)} layers: those that repeat the longest"] if len(means) > LAYER_LIMIT else []
-    means = means.loc[means.again_ns.astype("float64").nlargest(LAYER_LIMIT).index.sort_values()] if notes else means
+    notes = [other] if other else []
+    if len(means) > LAYER_LIMIT:
+        notes.append(f"{LAYER_LIMIT} of {len(means)} layers: those that repeat the longest")
+        means = means.loc[means.again_ns.astype("float64").nlargest(LAYER_LIMIT).index.sort_values()]
     if means.saved.isna().any():
         notes.append(f"what {int(means.saved.isna().sum())} of {len(means)} layers save is unknown")
     sources = {"measured": "measured against a kept layer", "closed_form": "by the closed form"}
@@ -68,7 +70,7 @@ def recompute_saving(result: Result, *, steps: Collection[int] | None = None) ->
     panels = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.04)
     fig = theme.figure("", height=theme.lane_height(len(rows)), rows=rows, note="; ".join(notes), panels=panels)
     _side(fig, 1, rows, means.again_ns / 1e6, "forward again (recomputation)", "ms", theme.PURPLE)
-    unit, size = theme.bytes_unit(float(means.saved.max()))
+    unit, size = theme.bytes_unit(float(means.saved.astype("float64").max()))
     _side(fig, 2, rows, means.saved / unit, "activation memory saved at the peak", size, theme.BLUE)
     fig.update_xaxes(title_text="ms repeated per step", col=1)
     fig.update_xaxes(title_text=f"{size} saved", col=2)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from tracekit.wording import clean
@@ -72,9 +73,22 @@ def part_marker(name: str) -> dict[str, object]:
     return {"color": part_colour(name), "line": {"width": 0.5, "color": "white"}, "pattern": hatch}
 
 
-def label(text: object) -> str:
+def label(text: object, limit: int = 60) -> str:
     """A name from a trace for use in a figure: plotly reads a little HTML, so it is escaped; a long one is cut in its middle."""
-    return html.escape(_cut(str(text), 60), quote=False)
+    return html.escape(_cut(str(text), limit), quote=False)
+
+
+def words(text: object, limit: int = 160) -> str:
+    """A sentence for use in a figure, escaped as names are; a long one is cut at its end."""
+    return html.escape(clean(text, limit), quote=False)
+
+
+def of_steps(table: pd.DataFrame, steps: Collection[int] | None) -> tuple[pd.DataFrame, str]:
+    """The rows of the chosen steps; all of them where none is chosen, and with a note where the chosen ones have none."""
+    if not steps:
+        return table, ""
+    mine = table["step"].isin(list(steps))
+    return (table[mine], "") if mine.any() else (table, "of other steps: there are none in those asked for")
 
 
 def _cut(text: str, limit: int) -> str:

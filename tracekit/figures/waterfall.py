@@ -38,7 +38,7 @@ def step_waterfall(result: Result, *, rank: int | None = None) -> go.Figure | No
     lanes = [theme.label(n) for n in rows["name"]]
     told = [f"{duration(ns)} · {percent(ns / whole)}" for ns in rows["duration_ns"]]
     come = [
-        f"<br>up to {duration(b)} could come back: {theme.label(w) if isinstance(w, str) else ''}" if b else "" for b, w in zip(back, rows["what"], strict=True)
+        f"<br>up to {duration(b)} could come back: {theme.words(w) if isinstance(w, str) else ''}" if b else "" for b, w in zip(back, rows["what"], strict=True)
     ]
     hover = [f"{n}: {t}{c}" for n, t, c in zip(lanes, told, come, strict=True)]
     as_told = "%{customdata}<extra></extra>"

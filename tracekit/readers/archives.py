@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, NoReturn
 
 from tracekit.errors import InputError
 from tracekit.readers.bytes import packing_of
@@ -99,7 +99,7 @@ class _Budget:
         """Note an entry."""
         self.members += 1
         if self.members > self.reading.max_members:
-            raise InputError(f"holds more than {self.reading.max_members} files; raise --max-members", self.path)
+            raise InputError(f"holds more than {self.reading.max_members} entries; raise --max-members", self.path)
 
 
 def _lay_down(stream: IO[bytes], target: Path, budget: _Budget, deadline: Deadline) -> None:
@@ -126,7 +126,7 @@ def _zip(path: Path, budget: _Budget) -> Iterator[tuple[str, int, IO[bytes] | No
 
 
 class _Entry(tarfile.TarInfo):
-    """An entry whose name, and what else is told before it, is no larger than that is."""
+    """An entry of which not more is told before it, or in front of its content, than a name takes."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Entry:
@@ -134,6 +134,11 @@ class _Entry(tarfile.TarInfo):
         if entry.type in _TELLING and entry.size > _MOST_TOLD:
             raise tarfile.ReadError(f"{entry.size} bytes tell of one member")
         return entry
+
+    def _proc_sparse(self, *_: object) -> NoReturn:
+        raise tarfile.ReadError("its members are stored with holes, of which a map without a limit tells")
+
+    _proc_gnusparse_10 = _proc_sparse
 
 
 def _tar(path: Path, budget: _Budget) -> Iterator[tuple[str, int, IO[bytes] | None]]:

@@ -81,7 +81,10 @@ def headline(document: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _alone(parts: list[dict[str, Any]], bubble: float) -> str:
-    """How much of a bubble stands as such in the account, where that is less: the account counts what runs in it as what it is."""
+    """How much of a bubble stands as such in the account, where that is less: the account counts what runs in it as what it is.
+
+    Nothing where the account has no such part: it is coarser then, and tells of no bubble at all.
+    """
     own = total(p["duration_ns"] for p in parts if p["part"] == "bubble") or 0
     return "" if not own or own > (1 - _SAME) * bubble else f"; the step's account counts {fmt.duration(own)} of it, the rest as what runs meanwhile"
 

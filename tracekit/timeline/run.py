@@ -258,10 +258,11 @@ def _clocks(table: pd.DataFrame) -> dict[tuple[int, int], Clock]:
 def _notes(members: Sequence[Member], clocks: pd.DataFrame | None, adrift: Collection[int] = ()) -> tuple[str, ...]:
     notes = []
     if adrift:
-        notes.append(f"Ranks {rank_list(adrift)} count time from another beginning than the others: they are drawn as if all had begun together.")
+        who, count, are = ("Rank", "counts", "it is") if len(adrift) == 1 else ("Ranks", "count", "they are")
+        notes.append(f"{who} {rank_list(adrift)} {count} time from another beginning than the others: {are} drawn as if all had begun together.")
     if len({m.rank for m in members}) > 1:
         if clocks is None or not len(clocks):
-            notes.append("The ranks' clocks were not compared: each rank is drawn on its own clock.")
+            notes.append(f"The ranks' clocks were not compared: {'every other' if adrift else 'each'} rank is drawn on its own clock.")
         else:
             lone = sorted(set(clocks.loc[clocks["offset_ns"].isna(), "rank"].astype(int)) & {m.rank for m in members} - set(adrift))
             if lone:

@@ -129,12 +129,14 @@ def test_a_forged_job_of_16_ranks_is_walked(browser: Any, serving: Serving, shar
     library = serving.app.server.extensions["tracekit"].library
     library.add(row("forged", "16 ranks"), job)
     tab = Tab(browser, serving.address, viewport={"width": 1280, "height": 1000}, color_scheme="dark")
-    walk(tab, "forged")
-    tab.go("/runs/forged/collectives")
-    tab.page.wait_for_selector("#table-collectives-instances .ag-row")
-    assert tab.complaints == []
-    tab.close()
-    library.delete("forged")
+    try:
+        walk(tab, "forged")
+        tab.go("/runs/forged/collectives")
+        tab.page.wait_for_selector("#table-collectives-instances .ag-row")
+        assert tab.complaints == []
+    finally:
+        tab.close()
+        library.delete("forged")
 
 
 def test_figures_below_the_window_come_last_and_by_themselves(fresh: Tab) -> None:

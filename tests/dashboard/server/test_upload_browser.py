@@ -120,12 +120,14 @@ def test_the_same_file_chosen_again_is_answered_and_what_is_ready_is_read_again_
 
 def test_nothing_is_lost_between_the_last_byte_and_the_run(seen: Seen, tmp_path: Path) -> None:
     page = seen.page
-    first, second, late = (trace(tmp_path / f"{name}.json", 60 + n) for n, name in enumerate(("first", "second", "late")))
+    first, second, third, late = (trace(tmp_path / f"{name}.json", 60 + n) for n, name in enumerate(("first", "second", "third", "late")))
     asked: list[list[str]] = []
 
     def answered(route: Any) -> None:
         asked.append(json.loads(route.request.post_data)["uploads"])
-        if len(asked) == 1:  # another tab has made a run of the first file, or it was cleared away
+        if len(asked) == 1:  # another tab has made a run of the first file, or it was cleared away; meanwhile one more is chosen, and one again
+            page.set_input_files("#tk-upload input[multiple]", [str(second), str(third)])
+            page.wait_for_selector("#tk-upload .tk-upload-status:has-text('sent next')", timeout=WAIT_MS)
             page.request.delete(f"{page.url.partition('/upload')[0]}/api/uploads/{asked[0][0]}", headers={"X-Tracekit": "1", "Tus-Resumable": "1.0.0"})
             route.continue_()
         elif len(asked) == 2:
@@ -150,7 +152,7 @@ def test_nothing_is_lost_between_the_last_byte_and_the_run(seen: Seen, tmp_path:
     seen.choose(first, second)
     page.wait_for_selector("#tk-upload .tk-upload-panel[data-state=paused]", timeout=WAIT_MS)
     assert page.text_content("#tk-upload .tk-upload-status").startswith("There is no room. No run was made yet.")
-    assert len(asked[1]) == 2 and asked[1][0] != asked[0][0] and asked[1][1] == asked[0][1], "only what was lost is sent again"
+    assert len(asked[1]) == 3 and asked[1][0] != asked[0][0] and asked[1][1] == asked[0][1], "only what was lost is sent again, and what came meanwhile"
     page.click("#tk-upload .tk-upload-go")
     page.wait_for_url("**/runs/*/overview", timeout=WAIT_MS)
     assert asked[2] == asked[1] and len(asked[3]) == 1

@@ -161,7 +161,7 @@ def test_a_server_that_ends_in_order_leaves_its_jobs_to_the_next(library: Librar
         assert told is not None and (told.state, queue.leases(db), queue.waiting(db)) == (State.QUEUED, [], 1)
 
 
-def test_limits_end_a_reading_with_a_reason(library: Library, upload: Upload) -> None:
+def test_limits_end_a_reading_with_a_reason(library: Library, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
     library.settings = dataclasses.replace(library.settings, job_seconds=0.2)
     slow = library.create_run("slow", "me", [upload("rank0.json", trace(0))])
     with supervised(library):
@@ -183,6 +183,12 @@ def test_limits_end_a_reading_with_a_reason(library: Library, upload: Upload) ->
         with suppress(AssertionError):
             until(library, killed, State.READY)
         assert "was killed, most likely for want of memory" in error_of(library, killed)
+        with monkeypatch.context() as full:
+            full.setattr("dashboard.jobs.job.no_room", lambda *_: "the server's disk has 1 B left")
+            none = library.create_run("no room", "me", [upload("rank0.json", trace(0, steps=5))])
+            with suppress(AssertionError):
+                until(library, none, State.READY)
+        assert error_of(library, none) == "the server's disk has 1 B left"
     told = Job(library, killed, "w")
     told._progress = Progress("reading", "decodes rank3.json (1.0 GiB)")
     assert "want of memory (the last heard of it: decodes rank3.json (1.0 GiB)); upload fewer ranks" in told._ended(-9)
@@ -194,7 +200,7 @@ def test_a_machine_that_slept_goes_on_with_what_it_reads(library: Library, uploa
     worker, over = servers.worker(supervisor._server), threading.Event()
     with library.db.write() as db:
         queue.claim(db, worker, library.clock())
-    thread = threading.Thread(target=over.wait)
+    thread = threading.Thread(target=over.wait, daemon=True)
     thread.start()
     supervisor._jobs[worker] = (Job(library, id, worker), thread)
     library.clock = lambda: time.time() + 3600

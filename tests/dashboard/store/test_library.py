@@ -232,10 +232,10 @@ def test_a_full_disk_takes_nothing(library: Library, upload: Upload, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     library.settings = dataclasses.replace(library.settings, min_free_bytes=shutil.disk_usage(library.settings.root).total)
-    with pytest.raises(NoRoom, match="stay free"):
+    with pytest.raises(StoreFull, match="stay free"):
         library.create_run("a", "me", [upload()])
     library.settings = dataclasses.replace(library.settings, min_free_bytes=0)
-    with monkeypatch.context() as full, pytest.raises(NoRoom, match="the server's disk is full"):
+    with monkeypatch.context() as full, pytest.raises(StoreFull, match="the server's disk is full"):
         full.setattr(folders, "_linked", refuses)
         library.create_run("a", "me", [upload()])
     assert list(library.settings.runs.iterdir()) == []

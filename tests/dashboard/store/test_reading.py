@@ -25,8 +25,11 @@ from dashboard.store.folders import make_scratch, size_of, timelines_of
 from dashboard.store.rows import Summary
 from tests.dashboard.store.conftest import trace
 from tracekit import analyze, discover, pyramid, store, stored
+from tracekit.facts.findings import findings
+from tracekit.ingest import Ingested, ingest
 from tracekit.readers import archives
 from tracekit.reading import Doing, Reading
+from tracekit.trace import RankTrace
 from tracekit.wording import size
 
 Upload = Callable[..., UploadedFile]
@@ -194,6 +197,9 @@ def test_what_a_killed_attempt_had_unpacked_goes_with_the_next(tmp_path: Path) -
     make_scratch(tmp_path, "b" * 32)
     kept = make_scratch(tmp_path, ATTEMPT)
     assert list((tmp_path / "scratch").iterdir()) == [kept]
+    (kept / "unpacked").write_bytes(bytes(100))
+    (tmp_path / "stays").write_bytes(bytes(7))
+    assert size_of(tmp_path) == 7
 
 
 def test_options_in_a_reason_are_those_of_the_server(said: Said, library: Library) -> None:
@@ -206,6 +212,10 @@ def test_options_in_a_reason_are_those_of_the_server(said: Said, library: Librar
     folder, _ = said(("rank0.json", trace(0, 2)), ("rank1.json", trace(1, 2, steps=9)))
     health = stored.load(folder / "analyses" / f"{ATTEMPT}-full").health()["findings"]
     assert ["start tracekit serve with a larger --max-events" in f["message"] for f in health if f["code"] == "file_refused"] == [True]
+    _, facts = next(iter(ingest([folder / "files"]).ranks.items()))
+    beside = RankTrace(meta=facts.meta).with_finding("file_beside_refused", "warning", "too large; raise --max-bytes")
+    worded = reading._for_server(Ingested({(0, 0): dataclasses.replace(facts, tables={**facts.tables, **findings(beside)})}))
+    assert worded.ranks[0, 0]["findings"]["message"].tolist() == ["too large; start tracekit serve with a larger --max-bytes"]
     library.settings = dataclasses.replace(library.settings, reading=dataclasses.replace(library.settings.reading, max_bytes=100))
     _, news = said(("rank0.json", trace(0)))
     assert isinstance(news[-1], Failed) and "start tracekit serve with a larger --max-bytes" in news[-1].error

@@ -90,7 +90,7 @@ def test_a_rank_that_counts_from_its_own_start_is_drawn_with_the_others(tmp_path
     run = stored(tmp_path, rank([("a", 0, 10, 7)], 0), rank([("b", 5, 25, 7)], 1, base=0))
     assert (run.origin_ns, run.extent_ns) == (BASE, 20)
     assert {row.rank: pieces[0].start.tolist() for row, pieces in window(run, 0, 20, 100, "devices").rows} == {0: [0], 1: [0]}  # type: ignore[union-attr]
-    assert "Ranks 1 count time from another beginning" in run.notes[0]
+    assert "Rank 1 counts time from another beginning" in run.notes[0]
 
 
 def test_a_window_at_any_zoom_agrees_with_the_slices(tmp_path: Path) -> None:
