@@ -4,8 +4,8 @@ The rows of all tables stand one below the other in one Parquet table, each tabl
 says which table a row is of; columns of events keep their names (``ts``, ``dur``, ``name``), those of other tables carry the
 table's (``samples.ts``, ``records.kind``) and are null elsewhere. So any Parquet tool can ask ``SELECT name, sum(dur) FROM f
 WHERE "table" = 'events' GROUP BY name``, and a window is read by its row groups. Everything that is no table (meta, findings,
-row counts, categories) is one JSON text in the file's metadata, under the key ``tracekit``. Pages carry checksums, the JSON text
-too: a damaged file is refused, never read as other numbers.
+row counts, categories) is one JSON text in the file's metadata, under the key ``tracekit``. Each page carries a checksum, and so
+does the JSON text, which holds one of all rows: a damaged file is refused, never read as other numbers.
 """
 
 from __future__ import annotations
@@ -79,22 +79,24 @@ def load(path: str | Path, reading: Reading = DEFAULT) -> RankTrace:
 def dump(trace: RankTrace) -> bytes:
     """The file's bytes."""
     tables = {"events": trace.events, "samples": trace.samples, **{name: schema.conform(trace.stated[name], schema.STATED[name]) for name in trace.stated}}
-    text = json.dumps(
-        {
-            "schema": SCHEMA,
-            "meta": asdict(trace.meta),
-            "findings": [dict(f) for f in trace.findings],
-            "rows": {name: len(frame) for name, frame in tables.items()},
-            "groups": {name: -(-len(frame) // _ROWS_PER_GROUP) for name, frame in tables.items()},
-            "categories": {name: _categories(frame) for name, frame in tables.items()},
-        }
-    ).encode()
+    about = {
+        "schema": SCHEMA,
+        "meta": asdict(trace.meta),
+        "findings": [dict(f) for f in trace.findings],
+        "rows": {name: len(frame) for name, frame in tables.items()},
+        "groups": {name: -(-len(frame) // _ROWS_PER_GROUP) for name, frame in tables.items()},
+        "categories": {name: _categories(frame) for name, frame in tables.items()},
+    }
     layout = pa.schema([("table", _TEXT), *((_label(name, c), _arrow(column)) for name in tables for c, column in _columns(name).items())])
     out = io.BytesIO()
     with pq.ParquetWriter(out, layout, compression="zstd", write_page_checksum=True, store_schema=False) as writer:
         for name, frame in tables.items():
             for start in range(0, len(frame), _ROWS_PER_GROUP):
                 writer.write_table(_group(name, frame.iloc[start : start + _ROWS_PER_GROUP], layout))
+        written = out.getbuffer()
+        whole = {"bytes": len(written), "crc32": zlib.crc32(written), "columns": layout.names}
+        text = json.dumps(about | {"written": whole}).encode()
+        written.release()
         writer.add_key_value_metadata({_KEY: text, _SUM: str(zlib.crc32(text))})
     return out.getvalue()
 
@@ -104,6 +106,7 @@ def restore(data: bytes, path: Path, reading: Reading = DEFAULT) -> RankTrace:
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         about = _about(file, path)
+        _check_whole(data, file.schema_arrow.names, about.get("written"))
         _within_caps(file, path, reading)
         strings = [name for name, field in zip(file.schema_arrow.names, file.schema_arrow.types, strict=True) if pa.types.is_string(field)]
         # as codes and distinct texts: a page may repeat a long text a million times
@@ -139,6 +142,15 @@ def _about(file: Any, path: Path) -> dict[str, Any]:
     if about["schema"] != SCHEMA:
         raise InputError(f"was written in the form {str(about['schema'])[:40]!r}, which this tracekit does not know ({SCHEMA}); use a later one", path)
     return dict(about)
+
+
+def _check_whole(data: bytes, columns: list[str], written: Mapping[str, Any] | None) -> None:
+    """Hold the rows and the names of columns against what was written: a damaged page may no longer say that it has a checksum.
+
+    Early files tell nothing of it (None).
+    """
+    if written is not None and (zlib.crc32(memoryview(data)[: written["bytes"]]) != written["crc32"] or columns != written["columns"]):
+        raise ValueError("what was written has another checksum, or other columns")
 
 
 def _within_caps(file: Any, path: Path, reading: Reading) -> None:

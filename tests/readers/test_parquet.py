@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import document, kernel, launch, memory, op, read
@@ -180,10 +180,11 @@ def test_a_later_form_is_refused_and_says_so() -> None:
 
 
 def rewritten(change: Any = lambda about: about, events: Any = lambda events: events, without: tuple[str, ...] = ()) -> bytes:
-    """A file whose metadata, events or columns were changed by hand, its checksum made to fit."""
+    """A file whose metadata, events or columns were changed by hand, its checksum made to fit; like early files, it tells of none of its rows."""
     trace = read(EVENTS)
     data = store.dump(replace(trace, events=events(trace.events)))
     about = json.loads(pq.ParquetFile(io.BytesIO(data)).metadata.metadata[b"tracekit"])
+    del about["written"]
     table, text = pq.read_table(io.BytesIO(data)).drop_columns(list(without)), json.dumps(change(about)).encode()
     out, at = io.BytesIO(), 0
     with pq.ParquetWriter(out, table.schema, store_schema=False) as writer:
@@ -226,6 +227,7 @@ TRACE = read(EVENTS)
 
 
 @settings(max_examples=200)
+@example(WHOLE.index(b"ProfilerStep#1") + 10, 1, 2)  # a letter, and what says that its page has a checksum
 @given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255), st.integers(0, 3))
 def test_a_changed_byte_is_noticed_or_changes_nothing(at: int, flip: int, more: int) -> None:
     data = bytearray(WHOLE)
