@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import threading
@@ -21,6 +20,7 @@ from dashboard.store.rows import JobProgress, RunRow, State
 from dashboard.store.runs import FileRow
 from dashboard.uploads.names import label_of, places
 from tracekit import stored
+from tracekit.durable import is_full
 from tracekit.errors import InputError, TracekitError, UsageError
 from tracekit.names import capture_of, rank_of
 from tracekit.stored import StoredAnalysis
@@ -184,9 +184,9 @@ class Library:
         try:
             put_files(self.settings.runs, id, [(f.path, PurePosixPath(row.place)) for f, row in zip(hashed, rows, strict=True)])
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full(error):
                 raise
-            raise StoreFull("the server's disk is full; delete runs, or free space there") from error
+            raise StoreFull from error
         try:
             with self.db.write() as db:
                 self.db.alone(db, fingerprint)

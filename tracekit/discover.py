@@ -7,7 +7,6 @@ Nothing is read here but the beginning of each file.
 
 from __future__ import annotations
 
-import errno
 import re
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracekit import beside, readers
+from tracekit.durable import is_full
 from tracekit.errors import InputError, UsageError
 from tracekit.names import capture_of, rank_of
 from tracekit.readers.archives import is_archive, unpack
@@ -26,8 +26,6 @@ from tracekit.reading import Reading
 
 #: Files of our own that are no trace, and what stands in a run directory beside one.
 _OWN = frozenset({"run.json", "result.json", "memory.json", "report.json", "spans.jsonl"})
-#: What a disk that is full says: no fault of the archive.
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RANK_STATED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*"?(\d{1,7})\b')
 
 
@@ -177,7 +175,7 @@ def _sorted_out(paths: Iterable[tuple[Path, Path]], reading: Reading, scratch: P
             try:
                 opened = opened.and_(_opened(path, start, reading, scratch))
             except InputError as error:
-                if not reading.keep_going or getattr(error.__cause__, "errno", None) in _NO_ROOM:
+                if not reading.keep_going or is_full(error.__cause__):
                     raise
                 opened = opened.and_(_Sorted(refused=(error,)))
         elif (file := _known(path, label, start)) is not None:

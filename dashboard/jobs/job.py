@@ -101,8 +101,7 @@ class Job:
             remove_scratch(Path(order.folder), order.attempt)
         if words:
             log.warning("while run %s was read: %s", self.run, words)
-        self._renewed = 0.0
-        self._renew()  # how far it came is what its page says from now on
+        self._renew(at_once=True)  # how far it came is what its page says from now on
         if isinstance(self._over, Done):
             self._write(queue.end, State.READY)
         else:
@@ -125,10 +124,10 @@ class Job:
         else:
             self._over = one
 
-    def _renew(self) -> bool:
-        """Whether the job is still this one's."""
+    def _renew(self, at_once: bool = False) -> bool:
+        """Whether the job is still this one's; how far it is is written down every now and then, or at once."""
         now = time.monotonic()
-        if now - self._renewed < _RENEW_S:
+        if now - self._renewed < _RENEW_S and not at_once:
             return True
         self._renewed = now
         p = self._progress

@@ -8,7 +8,6 @@ make it count.
 
 from __future__ import annotations
 
-import errno
 import re
 import shutil
 import tempfile
@@ -24,10 +23,11 @@ from dashboard.jobs.messages import Analysed, Done, Failed, News, Order, Progres
 from dashboard.jobs.remembered import Remembered
 from dashboard.jobs.summary import summary_of
 from dashboard.jobs.what_ifs import simulated
+from dashboard.store.database import FULL
 from dashboard.store.folders import ANALYSES, FILES, RANKS, TIMELINES, make_scratch, no_room, remove_scratch, size_of, write_timelines
 from tracekit import pyramid, store, stored
 from tracekit.analysis import of_ranks
-from tracekit.durable import sync
+from tracekit.durable import is_full, sync
 from tracekit.errors import InputError, TracekitError
 from tracekit.gather import Boiled, gather
 from tracekit.ingest import Ingested, Place, ingest
@@ -53,7 +53,7 @@ _DOING = {
 _OPTION = re.compile(r"raise (--[a-z-]+)")
 #: What the command line's options are called where a server is started.
 _SERVERS = {"--max-memory": "--job-memory", "--max-seconds": "--job-seconds"}
-_FULL = "the server's disk is full; delete runs, or free space there, and read it again"
+_FULL = f"{FULL}, and read it again"
 _LARGER = "start tracekit serve with a larger "
 #: A file of a few events takes as long as so many bytes of a large one.
 _AS_IF = 1 << 19
@@ -67,12 +67,12 @@ def read(order: Order, tell: Callable[[News], None]) -> None:
     try:
         _read(order, files, tell)
     except TracekitError as error:
-        tell(_failed(_FULL if _is_full(error.__cause__) else str(error), files))
+        tell(_failed(_FULL if is_full(error.__cause__) else str(error), files))
     except MemoryError:
         allowed = "there is" if order.memory_bytes is None else f"the {size(order.memory_bytes)} that it may use"
         tell(_failed(f"needs more memory than {allowed}; upload fewer ranks or shorter windows, or raise --job-memory", files))
     except OSError as error:
-        if not _is_full(error):
+        if not is_full(error):
             raise
         tell(_failed(_FULL, files))
 
@@ -143,7 +143,7 @@ class Keep:
         """Store the trace as Parquet and its timeline, if it has slices.
 
         Raises:
-            UsageError: the disk is full.
+            DiskFull: there is no room left but what stays free.
         """
         if full := no_room(self.folder, self.min_free_bytes):
             raise DiskFull(full)
@@ -287,10 +287,6 @@ def _sweep(folder: Path, attempt: str) -> None:
         for path in (folder / name).iterdir():
             if path.is_dir() and path.name != attempt:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_full(error: BaseException | None) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _for_server(ingested: Ingested) -> Ingested:

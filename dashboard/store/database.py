@@ -22,6 +22,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 _PATIENCE = 30
 #: Two servers that start together on Postgres: the second waits for the first to have migrated.
 _MIGRATION_LOCK = 0x7472_6163
+FULL = "the server's disk is full; delete runs, or free space there"
 #: How Postgres says that its disk is full.
 _PG_FULL = "53100"
 
@@ -34,6 +35,9 @@ class StoreError(TracekitError):
 
 class StoreFull(StoreError):
     """The disk of the store is full (exit code 4)."""
+
+    def __init__(self, says: str = FULL) -> None:
+        super().__init__(says)
 
 
 class Database:
@@ -68,7 +72,7 @@ class Database:
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != _PG_FULL and getattr(error.orig, "sqlite_errorname", None) != "SQLITE_FULL":
                 raise
-            raise StoreFull("the server's disk is full; delete runs, or free space there") from error
+            raise StoreFull from error
 
     def alone(self, connection: Connection, what: str) -> None:
         """Until a writing transaction ends, no other one is in here with the same words; SQLite has one writer at a time anyway."""

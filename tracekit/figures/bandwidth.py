@@ -27,8 +27,7 @@ def bus_bandwidth(result: Result, *, steps: Collection[int] | None = None) -> go
     table = result.tables.get("instances")
     if table is None or not len(table):
         return None
-    mine = table.step.isin(list(steps)) if steps is not None else table.step.isna()
-    chosen = table[mine] if steps is not None and mine.any() else table
+    chosen, other = theme.of_steps(table, steps)
     known = chosen.busbw_gbps.notna() & chosen.nbytes.gt(0).fillna(False)
     if not known.any():
         return None
@@ -39,9 +38,7 @@ def bus_bandwidth(result: Result, *, steps: Collection[int] | None = None) -> go
             "busbw": chosen.busbw_gbps[known].astype("float64").to_numpy(),
         }
     )
-    notes = [f"{len(points):,} collectives"]
-    if steps is not None and not mine.any() and table.step.notna().any():
-        notes.append("of other steps: there are none in those asked for")
+    notes = [f"{len(points):,} collectives", *([other] if other else [])]
     unknown = int((~known & chosen.kind.ne("barrier")).sum())
     if unknown:
         notes.append(f"{unknown:,} more whose size or transfer is unknown are not drawn")

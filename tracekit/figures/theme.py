@@ -84,8 +84,8 @@ def words(text: object, limit: int = 160) -> str:
 
 
 def of_steps(table: pd.DataFrame, steps: Collection[int] | None) -> tuple[pd.DataFrame, str]:
-    """The rows of the chosen steps; all of them where none is chosen, and with a note where the chosen ones have none."""
-    if not steps:
+    """The rows of the chosen steps; all of them where none is chosen or no row is of a step, and with a note where the chosen ones have none."""
+    if not steps or table["step"].isna().all():
         return table, ""
     mine = table["step"].isin(list(steps))
     return (table[mine], "") if mine.any() else (table, "of other steps: there are none in those asked for")
