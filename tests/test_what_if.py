@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.forged import analysis_of
 from tracekit.analysis import Analysis
 from tracekit.cli import main
 from tracekit.figures.what_if import alternatives
+from tracekit.report.what_if import worded
 from tracekit.what_if import Alternative, _carried, to_dict, what_if
 
 
@@ -38,6 +40,17 @@ def test_what_ran_stands_among_them_and_its_simulation_is_held_against_it(zero_b
     memory = zero_bubble.result("memory").tables["peaks"]
     steady = memory[memory["step"].isin(zero_bubble.job.steady_steps)]
     assert own["memory_peak_bytes"] == pytest.approx(steady["allocated_peak_bytes"].max(), rel=0.001)
+
+
+def test_how_far_the_simulation_is_off_is_said_in_words_that_hold(zero_bubble: Analysis) -> None:
+    asked = what_if(zero_bubble)
+
+    def said(error: float) -> str:
+        return worded(replace(asked, summary={**asked.summary, "simulation_error_ratio": error}), slept=False)[0]
+
+    assert "its simulation is as long as what was measured." in said(0.0)
+    assert "its simulation is < 0.1 % shorter than what was measured." in said(-0.0001)
+    assert "its simulation is 2.0 % longer than what was measured." in said(0.02)
 
 
 def test_what_needs_more_memory_than_there_is_comes_last(zero_bubble: Analysis) -> None:

@@ -23,6 +23,8 @@ _FILTER = {"filterOptions": ["contains"], "maxNumConditions": 1, "debounceMs": 4
 #: Ends of the names of columns that hold moments, not lengths.
 _MOMENTS = ("start_ns", "end_ns", "ts_ns")
 _LEFT = frozenset({"rank", "layer", "step", "axis", "kind", "direction", "cause", "group_ranks", "group", "instance", "sublayer", "dtype"})
+#: Pixels of a row, and of what stands around the rows: their heads, and the bar of a grid that is wider than its place.
+_ROW, _AROUND = 42, 70
 
 
 def table(
@@ -106,7 +108,7 @@ def _grid(key: str, columns: list[dict[str, Any]], held: Mapping[str, str], rows
             "suppressFieldDotNotation": True,
         },
         columnSize="autoSize",
-        style={"height": f"{min(height, 90 + 42 * max(rows, 2))}px"},
+        style={"height": f"{min(height, _AROUND + _ROW * max(rows, 2))}px"},
         dangerously_allow_code=False,
     )
 

@@ -87,7 +87,8 @@ def _headline(result: Result) -> tuple[str, str]:
         return "There is nothing to simulate.", ""
     s = result.summary
     ran = f"{s['schedule']} ran with {s['microbatches']} microbatches on {s['pipeline_ranks']} ranks; its simulation is "
-    ran += f"{fmt.percent(abs(s['simulation_error_ratio']))} {'longer' if s['simulation_error_ratio'] > 0 else 'shorter'} than what was measured."
+    error = s["simulation_error_ratio"]
+    ran += f"{fmt.percent(abs(error))} {'longer' if error > 0 else 'shorter'} than what was measured." if error else "as long as what was measured."
     if not s["trusted"]:
         return ran, "That is too far: what follows cannot be trusted."
     if s["best"] is None:
