@@ -36,9 +36,9 @@ class Told:
 
     path: Path
 
-    def __call__(self, total: int, number: int, name: str, doing: Doing) -> None:
+    def __call__(self, number: int, name: str, doing: Doing) -> None:
         with self.path.open("a") as out:
-            out.write(f"{number}/{total} {doing.stage} {doing.share}\n")
+            out.write(f"{number} {doing.stage} {doing.share}\n")
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def test_how_far_each_file_is_is_told_by_the_process_that_reads_it(tmp_path: Pat
     (tmp_path / "job").mkdir()
     ingest(write(tmp_path / "job", 2), workers=workers, along=Told(tmp_path / "told"))
     told = [line.split(" ") for line in (tmp_path / "told").read_text().splitlines()]
-    stages = {number: list(dict.fromkeys(stage for n, stage, _ in told if n == number)) for number in ("0/2", "1/2")}
-    assert stages == {n: ["unpack", "decode", "tables", "passes", "facts"] for n in ("0/2", "1/2")}
+    stages = {number: list(dict.fromkeys(stage for n, stage, _ in told if n == number)) for number in ("0", "1")}
+    assert stages == {n: ["unpack", "decode", "tables", "passes", "facts"] for n in ("0", "1")}
     for number in stages:
         shares = [float(share) for n, _, share in told if n == number]
         assert shares == sorted(shares) and shares[-1] == 1.0

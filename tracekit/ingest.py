@@ -45,9 +45,8 @@ Keep = Callable[[Place, RankTrace, RankTrace], None]
 Early = Callable[[Mapping[Place, Boiled], frozenset[int]], None]
 #: sizes(bytes of each source): called in this process, before the first is read.
 Sizes = Callable[[Sequence[int]], None]
-#: along(how many sources there are, number of this one, what is shown of it, how far it is): called in the process that reads, so it must be picklable.
-Along = Callable[[int, int, str, Doing], None]
-_Told = Callable[[int, str, Doing], None]
+#: along(number of a source, what is shown of it, how far it is): called in the process that reads, so it must be picklable.
+Along = Callable[[int, str, Doing], None]
 #: remember(number of the source, what is shown of it, its facts): called in the process that reads, so it must be picklable.
 Remember = Callable[[int, str, Sequence[RankFacts]], None]
 #: known(number of the source, what is shown of it): facts that were remembered, or None where it is to be read; called in this process.
@@ -144,7 +143,7 @@ def traces(paths: Sequence[str | Path], reading: Reading = DEFAULT, capture: int
 
 
 def boil(
-    source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, number: int = 0, along: _Told | None = None, remember: Remember | None = None
+    source: Source, reading: Reading = DEFAULT, keep: Keep | None = None, number: int = 0, along: Along | None = None, remember: Remember | None = None
 ) -> list[RankFacts] | InputError:
     """The ranks of one source, from its files to their facts; with ``reading.keep_going`` the refusal, if it is refused."""
     if along is not None:
@@ -222,7 +221,6 @@ def _boil_all(
 ) -> Iterable[tuple[int, list[RankFacts] | InputError]]:
     """Facts of every source, or its refusal, with its place in the list, as they become ready."""
     tell = progress or (lambda done, total, what: None)
-    told: _Told | None = None if along is None else partial(along, len(sources))
     left = set(range(len(sources)))
 
     def over(i: int) -> None:
@@ -239,13 +237,13 @@ def _boil_all(
     capped = reading.max_memory is not None or reading.max_seconds is not None
     if n <= 1 and not capped:
         for i in sorted(left):
-            yield i, boil(sources[i], reading, keep, i, told, remember)
+            yield i, boil(sources[i], reading, keep, i, along, remember)
             over(i)
         return
     pool: Executor = ThreadPoolExecutor(max(n, 1)) if capped else ProcessPoolExecutor(n, mp_context=get_context("spawn"))
     work = _boil_isolated if capped else boil
     with pool:
-        places = {pool.submit(work, sources[i], reading, keep, i, told, remember): i for i in sorted(left)}
+        places = {pool.submit(work, sources[i], reading, keep, i, along, remember): i for i in sorted(left)}
         try:
             for future in as_completed(places):
                 yield places[future], future.result()
@@ -262,12 +260,12 @@ def _boil_all(
             raise
     # which file ended its process cannot be told, so each of those that are left gets a process to itself
     for i in sorted(left):
-        yield i, _boil_isolated(sources[i], reading, keep, i, told, remember)
+        yield i, _boil_isolated(sources[i], reading, keep, i, along, remember)
         over(i)
 
 
 def _boil_isolated(
-    source: Source, reading: Reading, keep: Keep | None, number: int, along: _Told | None, remember: Remember | None
+    source: Source, reading: Reading, keep: Keep | None, number: int, along: Along | None, remember: Remember | None
 ) -> list[RankFacts] | InputError:
     try:
         return isolated(boil, (source, reading, keep, number, along, remember), source.trace.label, reading.max_memory, reading.max_seconds)

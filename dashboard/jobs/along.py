@@ -27,13 +27,11 @@ class Line(msgspec.Struct, array_like=True, frozen=True):
     """What is told.
 
     Attributes:
-        total: sources that there are.
-        number: of this one.
+        number: of a source.
         name: what is shown of it.
         doing: how far it is.
     """
 
-    total: int
     number: int
     name: str
     doing: Doing
@@ -49,9 +47,9 @@ class Tell:
 
     pipe: str
 
-    def __call__(self, total: int, number: int, name: str, doing: Doing) -> None:
+    def __call__(self, number: int, name: str, doing: Doing) -> None:
         """Write one line, if somebody listens and has room for it."""
-        line = msgspec.json.encode(Line(total, number, name[-_LONGEST_NAME:], doing)) + b"\n"
+        line = msgspec.json.encode(Line(number, name[-_LONGEST_NAME:], doing)) + b"\n"
         with suppress(OSError):  # nobody listens any more, or the pipe is full: progress is no result
             pipe = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK)
             try:

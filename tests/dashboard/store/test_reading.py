@@ -129,15 +129,15 @@ def test_how_far_a_single_file_is_is_told_while_it_is_read(said: Said, monkeypat
 def test_what_was_told_too_late_or_by_nobody_changes_nothing(library: Library) -> None:
     news: list[News] = []
     with along.listening(lambda line: news.append(Progress("reading", line.name))) as tell:
-        tell(1, 0, "x" * 500, Doing("decode"))
+        tell(0, "x" * 500, Doing("decode"))
         Path(tell.pipe).write_bytes(b"no progress\n")
-    tell(1, 0, "nobody listens", Doing("facts"))
+    tell(0, "nobody listens", Doing("facts"))
     assert [n.message for n in news if isinstance(n, Progress)] == ["x" * 160]
     watch = reading._Watch(Order("", ATTEMPT, 1, None, None, 0, Reading()), news.append, Remembered(Path(), ATTEMPT))
     watch.found([1, 1])
     watch.early({(0, 0): SimpleNamespace(facts=None)}, frozenset({0}))
     for number, name in ((0, "late"), (2, "none such"), (-1, "none such")):
-        watch.along(along.Line(2, number, name, Doing("facts")))
+        watch.along(along.Line(number, name, Doing("facts")))
     assert (len(news), watch.now) == (1, {})
 
 
@@ -147,10 +147,10 @@ def test_how_much_is_over_goes_by_the_sizes_of_the_files_and_what_is_refused_cou
     news: list[Progress] = []
     watch = reading._Watch(Order("", ATTEMPT, 1, None, None, 0, Reading()), news.append, Remembered(Path(), ATTEMPT))  # type: ignore[arg-type]
     watch.found([800, 100, 100])
-    watch.along(along.Line(3, 1, "small", Doing("facts", 1.0)))
+    watch.along(along.Line(1, "small", Doing("facts", 1.0)))
     watch.early({}, frozenset({1}))
     watch.read(1, 3, "small, which is refused")
-    watch.along(along.Line(3, 0, "large", Doing("passes", 0.0)))
+    watch.along(along.Line(0, "large", Doing("passes", 0.0)))
     assert [n.share for n in news] == [0.1, 0.1, pytest.approx((100 + 800 * Doing("passes").share) / 1000)]
 
 
@@ -160,7 +160,7 @@ def test_a_file_system_without_pipes_keeps_nothing_from_being_read(monkeypatch: 
 
     monkeypatch.setattr(os, "mkfifo", refuses)
     with along.listening(lambda line: pytest.fail(str(line))) as tell:
-        tell(1, 0, "x", Doing("decode"))
+        tell(0, "x", Doing("decode"))
 
 
 def test_what_is_unpacked_lies_with_its_run_and_goes_with_the_attempt(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
